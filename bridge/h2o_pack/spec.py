@@ -33,7 +33,7 @@ ADDRESS = "file://"
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """A model's cache; kv and recall are None while they are open.
+    """A model's cache; kv, recall and archive are None while they are open.
 
     max_kv: rows per KV head and layer; None for a cache that keeps every token, or for one
     that is still to be chosen. kv: storage of the rows. recall: whether later tokens read
@@ -57,12 +57,23 @@ class CacheSpec:
     recall_reach: int | None = None
     archive_bits: int | None = None
     archive_limit: int | None = None
-    archive: Archive = "memory"
+    archive: Archive | None = None
 
     @property
     def archive_in_files(self) -> bool:
         """Whether the archive of recall is in files."""
         return bool(self.recall) and self.archive == "files"
+
+    def filled(self) -> CacheSpec:
+        """Return the cache with defaults for its open settings.
+
+        A cache with a bound recalls, with its archive in files, so that no app forgets unless
+        its developer asked for it.
+        """
+        is_bounded = self.max_kv is not None
+        recall = is_bounded if self.recall is None else self.recall
+        archive = self.archive or ("files" if recall and is_bounded else None)
+        return replace(self, kv=self.kv or "16", recall=recall, archive=archive)
 
     @property
     def recall_settings(self) -> dict[str, Any]:
@@ -92,9 +103,7 @@ class ModelSpec:
 
     def filled(self) -> ModelSpec:
         """Return the spec with defaults for its open settings."""
-        cache = self.cache
-        usual = replace(cache, kv=cache.kv or "16", recall=bool(cache.recall))
-        return replace(self, cache=usual)
+        return replace(self, cache=self.cache.filled())
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ docs/results/chat, which `make real-results` measures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from docs.docgen.markdown import replaced, table
-from h2o_pack.measure.evaluation.evaluation_report import Cell, read
+from h2o_pack.measure.evaluation.evaluation_report import TEXT_KL, Report, read
 from h2o_pack.measure.evaluation.statistics import Estimate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,8 +18,10 @@ MARK = "answers"
 BUDGET = "1/8"
 CACHES = {
     "full": "every token kept",
+    "full/4": "the same in 4 bits",
     "rotating": "sliding window",
     "default": "eviction alone",
+    "default+recall": "eviction and recall",
 }
 TASKS = {
     "asked": "a fact in the text",
@@ -33,35 +34,41 @@ TASKS = {
 }
 
 
-def cells() -> dict[str, Cell]:
-    """Return the measured cell of each of CACHES."""
-    groups = read(RESULTS).experiments[0].groups
-    return {
+def answers(report: Report) -> str:
+    """Return the table: the share of each task's samples answered right, and its interval.
+
+    Below are the KL divergence of predictions from the full cache's, in nats per token, and the
+    KB of memory and of the archive.
+    """
+    experiment = report.experiments[0]
+    measured = {
         cell.contender: cell
-        for group in groups
+        for group in experiment.groups
         for cell in group.cells
         if cell.contender in CACHES and cell.budget in ("all", BUDGET)
     }
-
-
-def answers(measured: Mapping[str, Cell]) -> str:
-    """Return the table: the share of each task's samples answered right, and its interval."""
+    cells = [measured[name] for name in CACHES]
+    samples = experiment.samples * len(report.seeds)
     rows = [
-        (title, *(share(measured[name].metrics[task]) for name in CACHES))
-        for task, title in TASKS.items()
+        (title, *(figure(cell.metrics[task]) for cell in cells))
+        for task, title in (*TASKS.items(), (TEXT_KL, "KL divergence of text, in nats"))
     ]
-    return table(("answered right", *CACHES.values()), rows)
+    rows += [
+        ("memory, KB", *(f"{cell.bytes / 1024:,.0f}" for cell in cells)),
+        ("flash, KB", *(f"{cell.archive_bytes / 1024:,.0f}" for cell in cells)),
+    ]
+    return table((f"right in {samples} conversations", *CACHES.values()), rows)
 
 
-def share(estimate: Estimate) -> str:
-    """Return a share, with its interval if it has a width."""
+def figure(estimate: Estimate) -> str:
+    """Return a mean, with its interval if it has a width."""
     interval = f" [{estimate.low:.2f}, {estimate.high:.2f}]"
     return f"{estimate.mean:.2f}{interval if estimate.low < estimate.high else ''}"
 
 
 def main() -> None:
     """Write the table into README.md."""
-    text = replaced(PAGE.read_text("utf-8"), MARK, answers(cells()))
+    text = replaced(PAGE.read_text("utf-8"), MARK, answers(read(RESULTS)))
     PAGE.write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -174,11 +174,11 @@ def notes(result) -> list[str]:
 
 def test_a_note_is_one_line_and_said_again_only_if_its_setting_changed(ios, run, tmp_path):
     few = notes(ios(max_kv=64))
-    assert len(few) == 3
+    assert len(few) == 2
     assert max(map(len, few)) <= 80
     assert notes(ios("--dry-run", max_kv=64)) == notes(ios(max_kv=64)) == []
-    (of_recall,) = notes(ios("--recall", max_kv=64))
-    assert "a cache that keeps all 2048 tokens" in of_recall
+    (of_recall,) = notes(ios("--no-recall", max_kv=64))
+    assert "facts are often lost after about 512 tokens" in of_recall
     (tmp_path / "Demo/README.md").unlink()
     assert notes(run("update", tmp_path / "Demo")) == []
 

@@ -51,9 +51,7 @@ class CacheCandidate:
         int | None, doc("Rows per layer; null if it keeps every token, 0 if no row fits.")
     ] = 0
     share: Annotated[float, doc("Rows as a share of the conversation's tokens.")] = 0.0
-    recall: Annotated[
-        bool, doc("Whether tokens read evicted tokens from an archive in files.")
-    ] = False
+    recall: Annotated[bool, doc("Whether tokens read evicted tokens from an archive.")] = False
     needed: Annotated[
         Count, doc("Bytes of the app on the device whose memory it fills the most.")
     ] = 0
@@ -164,9 +162,10 @@ def full_caches(choice: Choice) -> Iterator[str]:
 
 def flags(choice: Choice, model: ModelCandidate, cache: CacheCandidate) -> str:
     """Return the choice as options of the command line."""
-    recall = " --recall --archive files" if cache.recall else ""
     rows = "" if cache.max_kv is None else f" --max-kv {cache.max_kv}"
-    return f"--model {model.model} --context {choice.context}{rows} --kv {cache.kv}{recall}"
+    if rows and not cache.recall:
+        rows += " --no-recall"
+    return f"--model {model.model} --context {choice.context}{rows} --kv {cache.kv}"
 
 
 def print_models(choice: Choice, console: Console, *, verbose: bool) -> None:

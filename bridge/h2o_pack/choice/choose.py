@@ -65,20 +65,9 @@ class Question:
             return LONG_CONVERSATION
         return min(LONG_CONVERSATION, self.model.config.context)
 
-    def filled(self, rows: int | None, kv: str, *, recall: bool) -> CacheSpec:
-        """Return the cache with `rows` rows, or with all if it is None.
-
-        If recall is chosen, its archive is in files.
-        """
-        is_choice = recall and self.cache.recall is None
-        return replace(
-            self.cache,
-            max_kv=rows,
-            kv=kv,
-            context=self.tokens,
-            recall=recall,
-            archive="files" if is_choice else self.cache.archive,
-        )
+    def filled(self, rows: int | None, kv: str) -> CacheSpec:
+        """Return the cache with `rows` rows, or with all if it is None."""
+        return replace(self.cache, max_kv=rows, kv=kv, context=self.tokens).filled()
 
 
 def limit_of(device: Device) -> int:
@@ -120,11 +109,10 @@ class Search:
     model: Model
     table: LossTable
     kv: str
-    recall: bool
 
     def trial(self, rows: int | None) -> Trial:
         """Plan the cache with `rows` rows, None: all; all devices' limits must be known."""
-        spec = self.question.filled(rows, self.kv, recall=self.recall)
+        spec = self.question.filled(rows, self.kv)
         workload = workload_of(self.model, spec)
         devices = self.question.devices
         needed = [workload.plan(device.backend).total for device in devices]
@@ -139,7 +127,7 @@ class Search:
             kv=self.kv,
             max_kv=rows,
             share=round(share, 4),
-            recall=self.recall,
+            recall=bool(spec.recall),
             needed=needed[tightest],
             headroom_share=round(free[tightest], 4),
             sustained=sustained[slowest],
@@ -150,7 +138,7 @@ class Search:
     @property
     def may_keep_all(self) -> bool:
         """Whether the cache may be one that keeps every token."""
-        return not of_eviction(self.question.filled(None, self.kv, recall=self.recall))
+        return not of_eviction(self.question.filled(None, self.kv))
 
     def serves(self, rows: int | None) -> bool:
         """Whether `rows` rows leave the margin free and are fast enough on all devices."""
@@ -197,32 +185,16 @@ def candidate(question: Question, model: Model, kv: str, table: LossTable) -> Ca
     if cache.max_kv is None and least is None and kv != "16":
         return refused(kv, "not measured", f"was not measured on {table.model}")
     fewest = tokens if least is None else math.ceil(least * tokens)
-    search = Search(question, model, table, kv, recall=bool(cache.recall))
+    search = Search(question, model, table, kv)
     try:
         rows = search.most_rows(fewest) if cache.max_kv is None else cache.max_kv
         if cache.max_kv and not search.serves(rows):
             fewest, rows = cache.max_kv, 0
         if rows == 0:
             return too_large(search, fewest)
-        if cache.recall is None and rows is not None and rows < tokens:
-            search, rows = with_recall(search, rows, fewest)
         return search.trial(rows).cache
     except UserError as error:
         return refused(kv, "storage", error.what)
-
-
-def with_recall(search: Search, rows: int, fewest: int) -> tuple[Search, int | None]:
-    """Return the search with recall and its most rows, if recall pays and fits.
-
-    Otherwise returns both as they are. fewest: the fewest rows that the cache may have.
-    """
-    if not search.table.recall_pays(rows / search.question.tokens):
-        return search, rows
-    recalling = replace(search, recall=True)
-    if search.question.cache.max_kv:
-        return (recalling, rows) if recalling.serves(rows) else (search, rows)
-    fewer = recalling.most_rows(fewest)
-    return (recalling, fewer) if fewer else (search, rows)
 
 
 def too_large(search: Search, rows: int) -> CacheCandidate:
@@ -486,7 +458,7 @@ def chosen_model(question: Question, choice: Choice) -> ModelSpec:
     best = choice.chosen
     if best is not None and best.cache is not None:
         cache = best.cache
-        filled = question.filled(cache.max_kv, cache.kv, recall=cache.recall)
+        filled = question.filled(cache.max_kv, cache.kv)
         return replace(open_model, model=open_model.model or best.model, cache=filled)
     *_, last = [model for model in choice.models if model.weights] or choice.models
     why = last.refused.says if last.refused else ""

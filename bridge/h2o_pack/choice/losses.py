@@ -57,22 +57,6 @@ class MeasuredLoss:
     loss: Loss
 
 
-@dataclass(frozen=True)
-class MeasuredRecall:
-    """A cache measured with recall and without it."""
-
-    share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
-    facts: Annotated[Share, doc("Share of facts that were answered without recall.")]
-    recalled: Annotated[Share, doc("Share of facts that were answered with recall.")]
-    better: Annotated[
-        bool,
-        doc(
-            "Whether recall answers more facts; the confidence interval of the difference "
-            "excludes 0."
-        ),
-    ]
-
-
 @dataclass(frozen=True, kw_only=True)
 class LossTable(Result):
     """The measurements of one model; a cache of all rows in 16 bits loses nothing."""
@@ -84,10 +68,6 @@ class LossTable(Result):
     tokens: Annotated[Count, doc("Tokens in a sample.")]
     caches: Annotated[
         tuple[MeasuredLoss, ...], Meta(min_length=1), doc("Losses by storage and rows.")
-    ]
-    recall: Annotated[
-        tuple[MeasuredRecall, ...],
-        doc("Answers with and without recall, by the number of rows."),
     ]
 
     def least_share(self, kv: str) -> float | None:
@@ -111,11 +91,6 @@ class LossTable(Result):
                 kl = below.kl + part * (above.kl - below.kl)
                 return Loss(kl, below.facts, below.loses_facts)
         return None
-
-    def recall_pays(self, share: float) -> bool:
-        """Whether recall answers more questions at the nearest measured share."""
-        nearest = min(self.recall, key=lambda row: abs(row.share - share), default=None)
-        return nearest is not None and nearest.better
 
 
 def read_losses(path: Path | None = None) -> LossTable:

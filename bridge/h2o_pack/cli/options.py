@@ -308,8 +308,7 @@ recall_options = together(
         "--recall/--no-recall",
         default=None,
         help="Keep evicted tokens in an archive, which the end of a prompt and each generated "
-        "token read. "
-        "[default: no-recall; if h2o-pack chooses the model or --max-kv, it chooses this too]",
+        "token read. [default: recall where --max-kv bounds the rows]",
     ),
     recall_option(
         "recall_reach",
@@ -319,8 +318,7 @@ recall_options = together(
     click.option(
         "--archive",
         type=click.Choice(["memory", "files"]),
-        default="memory",
-        help="Where the archive is kept.",
+        help="Where the archive is kept. [default: files]",
         hidden=True,
     ),
     recall_option(

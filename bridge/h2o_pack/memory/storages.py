@@ -71,10 +71,9 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
     head dimension is not a multiple of a group size.
     """
     storage = find_storage(name)
-    layers = [config.layers[index] for index in config.evicting]
-    dims = sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
+    dims = head_dims(config)
     group_size = group_size_of(dims)
-    if archive_bits == DENSE_BITS or all(dim % ARCHIVE_GROUP == 0 for dim in dims):
+    if archive_bits == DENSE_BITS or fits_archive(config):
         if storage.is_dense:
             return storage
         if group_size is not None:
@@ -85,6 +84,17 @@ def storage_of(name: str, config: ModelConfig, archive_bits: int = DENSE_BITS) -
         f"this model has heads of {', '.join(map(str, dims))} elements",
         f"Use {'--archive-bits 16' if storage.is_dense else '--kv 16'}.",
     )
+
+
+def head_dims(config: ModelConfig) -> list[int]:
+    """Return the sizes of keys and values in layers with full attention, sorted."""
+    layers = [config.layers[index] for index in config.evicting]
+    return sorted({dim for layer in layers for dim in (layer.key_dim, layer.value_dim)})
+
+
+def fits_archive(config: ModelConfig) -> bool:
+    """Whether the groups of an archive in few bits divide the model's keys and values."""
+    return all(dim % ARCHIVE_GROUP == 0 for dim in head_dims(config))
 
 
 def archive_bits(caches: tuple[H2OConfig | None, ...]) -> int:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from h2o_pack.memory.cache_bytes import grown, token_bytes
-from h2o_pack.memory.terms import KV
-from h2o_pack.plan.speed import RecallPlan, recall_plan
+from h2o_pack.plan.speed import recall_plan
 from h2o_pack.plan.workload import Workload
-from h2o_pack.sizes import megabytes
 from h2o_py.config import H2ORecall
 
 SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
@@ -60,37 +57,21 @@ def common_first(texts: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
 def sparse(size: int, context: int, longest: int) -> str:
     """Return a warning about a cache that is far smaller than the text, in tokens."""
     if context == longest:
-        return f"facts are often lost after about {size * SPARSE:,} tokens: give --recall"
+        return (
+            f"facts are often lost after about {size * SPARSE:,} tokens: leave out --no-recall"
+        )
     return (
         f"--max-kv {size} is under an eighth of {context:,} tokens: give "
-        f"{-(-context // SPARSE)}, or --recall"
+        f"{-(-context // SPARSE)}, or leave out --no-recall"
     )
 
 
 def of_recall(workload: Workload, settings: H2ORecall) -> Iterator[str]:
     """Yield remarks on recall."""
     plan, tokens = recall_plan(workload), workload.tokens
-    if plan is not None and workload.max_kv < tokens:
-        yield beside_full_cache(workload, plan)
     if plan is not None and plan.archive_tokens < tokens:
         yield (
             f"with --archive-limit {settings.limit}, an archive contains only the newest "
             f"{plan.archive_tokens:,} of {tokens:,} tokens, so older tokens are forgotten. "
             "Raise the limit, or archive in fewer bits."
         )
-
-
-def beside_full_cache(workload: Workload, recall: RecallPlan) -> str:
-    """Compare the bytes of recall with those of a cache that keeps every token."""
-    tokens, config = workload.tokens, workload.config
-    kv = str(recall.archive_bits)
-    full = grown(tokens) * token_bytes(config)[kv]
-    rows = workload.plan("iphone").of(KV)
-    place = "" if recall.archive == "memory" else ", most of it in files,"
-    return (
-        f"a cache that keeps all {tokens} tokens (--kv {kv} without --max-kv) takes "
-        f"{megabytes(full)} MB; with recall, the rows take {megabytes(rows)} MB, the "
-        f"archive{place} {megabytes(recall.archive_bytes)} MB and its sketch "
-        f"{megabytes(recall.sketch_bytes)} MB. A step reads all of the cache that keeps all "
-        "tokens, but only a small part of the archive."
-    )

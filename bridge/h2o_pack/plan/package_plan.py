@@ -83,7 +83,7 @@ class ModelPlan:
     @property
     def archive(self) -> str:
         """The place of recall's archive: "memory" or "files"; "" without recall."""
-        return self.spec.cache.archive if self.cache.recall is not None else ""
+        return self.spec.cache.archive or ""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def sums(plan: MemoryPlan) -> dict[str, int]:
     """Return the bytes of a plan's parts, by short names."""
     return {
         "weights": plan.weights,
-        "full caches": plan.caches,
+        "caches": plan.caches,
         "archive": plan.archive,
         "one chunk": plan.of(*WORKING, RECALL),
         "margin": plan.of(ROUNDING, MARGIN),
@@ -112,7 +112,10 @@ def sums(plan: MemoryPlan) -> dict[str, int]:
 
 
 def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
-    """Show the MB of each part, one line per model; slashes separate backends."""
+    """Show the MB of each part of the memory, and of files, one line per model.
+
+    Slashes separate backends.
+    """
     for model in models:
         lines = [sums(plan) for plan in model.plans]
         parts = [
@@ -122,6 +125,9 @@ def print_sums(models: Sequence[PlannedModel], console: Console) -> None:
         ]
         backends = "/".join(plan.backend for plan in model.plans)
         name = f"{model_display_name(model.model)}, " if len(models) > 1 else ""
+        recall = model.recall
+        if recall is not None and recall.archive == "files":
+            parts.append(f"files {recall.archive_bytes / 1e6:,.0f}")
         caption(f"{name}MB on {backends}: {', '.join(parts)}", console, "")
 
 

@@ -15,7 +15,14 @@ from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.memory.estimate import plan_memory
 from h2o_pack.memory.planned_run import Run, backends
-from h2o_pack.memory.storages import Storage, archive_bits, find_storage, storage_of
+from h2o_pack.memory.storages import (
+    DENSE_BITS,
+    Storage,
+    archive_bits,
+    find_storage,
+    fits_archive,
+    storage_of,
+)
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model, ModelConfig
 from h2o_pack.models.catalogue import as_model, catalogue
@@ -55,7 +62,7 @@ def of_eviction(spec: CacheSpec) -> list[str]:
         "--policy": spec.policy != CacheSpec.policy,
         "--budgets": spec.budgets is not None,
         "--recall": spec.recall,
-        "--archive": spec.archive != CacheSpec.archive,
+        "--archive": spec.archive is not None,
     }
     flags = [name for name, value in options.items() if value]
     return flags + [flag(name) for name in (*spec.recall_settings, *spec.settings)]
@@ -74,18 +81,18 @@ def refuse_without_eviction(spec: CacheSpec) -> None:
 def recall_config(spec: CacheSpec) -> H2ORecall | None:
     """Return the settings of recall; None without recall.
 
-    Raises UserError: settings of recall are given without --recall, or are not valid.
+    Raises UserError: settings of recall are given with --no-recall, or are not valid.
     """
     settings = spec.recall_settings
     if spec.recall:
         return H2ORecall(**{OF_RECALL[name].name: value for name, value in settings.items()})
-    if spec.archive != "memory":
+    if spec.archive is not None:
         settings["archive"] = spec.archive
     if settings:
         flags = " and ".join(map(flag, settings))
         raise usage_error(
             f"{flags} {'has' if len(settings) == 1 else 'have'} no effect without recall",
-            "Give --recall too.",
+            "Leave out --no-recall.",
         )
     return None
 
@@ -274,6 +281,9 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
     drops_thoughts: whether the model's chat template leaves thoughts out of later turns. Raises
     UserError: all settings that are invalid for this model, together.
     """
+    spec = spec.filled()
+    if spec.recall and spec.archive_bits is None and not fits_archive(model.config):
+        spec = dataclasses.replace(spec, archive_bits=DENSE_BITS)
     config, remarks = cache_config(spec)
     context = model.config.context
     problems = Problems()

@@ -21,7 +21,6 @@ from h2o_pack.choice.losses import (
     Loss,
     LossTable,
     MeasuredLoss,
-    MeasuredRecall,
     read_losses,
 )
 from h2o_pack.devices.catalogue import Device
@@ -66,7 +65,7 @@ def measured(kv: str, share: float, kl: float, *, loses_facts: bool = False) -> 
     return MeasuredLoss(kv, share, share, Loss(kl, 1.0, loses_facts))
 
 
-def table(*caches: MeasuredLoss, recall_pays: bool = True) -> LossTable:
+def table(*caches: MeasuredLoss) -> LossTable:
     """A table; without caches one in which fewer bits lose less than fewer rows."""
     usual = (
         measured("16", 0.125, 0.3),
@@ -82,7 +81,6 @@ def table(*caches: MeasuredLoss, recall_pays: bool = True) -> LossTable:
         samples=12,
         tokens=1024,
         caches=caches or usual,
-        recall=(MeasuredRecall(0.25, 0.5, 1.0, better=recall_pays),),
     )
 
 
@@ -180,12 +178,6 @@ def test_facts_that_are_lost_for_certain_count_before_divergence():
     losses = table(measured("8", 1.0, 0.001, loses_facts=True), measured("4", 1.0, 0.5))
     _, cache = chosen(candidates_of(question(int(5.2 * GB)), CATALOGUE, losses))
     assert cache.kv == "4"
-
-
-def test_recall_is_not_chosen_where_the_table_sees_no_gain():
-    losses = table(measured("16", 0.125, 0.3), recall_pays=False)
-    _, cache = chosen(candidates_of(question(int(4.6 * GB)), CATALOGUE, losses))
-    assert not cache.recall
 
 
 def test_fewer_rows_than_were_ever_measured_are_never_chosen():
@@ -356,9 +348,15 @@ def test_the_bundled_table_has_every_useful_storage_with_all_rows_and_most_with_
         assert losses.least_share(kv) < 0.5
 
 
-def test_a_report_without_a_cache_of_all_rows_gives_no_table():
+def test_a_report_without_a_full_cache_in_few_bits_gives_no_table():
     chat = compare.read(Path(__file__).parents[3] / "docs/results/chat/results.json")
-    assert losses_of(chat) is None
+    (experiment,) = chat.experiments
+    groups = tuple(
+        replace(group, cells=tuple(c for c in group.cells if "/" not in c.contender))
+        for group in experiment.groups
+    )
+    without = replace(chat, experiments=(replace(experiment, groups=groups),))
+    assert losses_of(without) is None
 
 
 def test_the_bundled_table_is_what_the_committed_evaluation_gives():

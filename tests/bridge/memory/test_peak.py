@@ -46,7 +46,7 @@ def measured() -> dict[tuple, int]:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))
 def test_the_planned_peak_is_that_of_mlx_counters_within_a_tenth(measured, run):
     kv, max_kv, step, context, bits = run
-    recall = {} if bits is None else {"recall": True, "archive_bits": bits}
+    recall = {"recall": False} if bits is None else {"archive": "memory", "archive_bits": bits}
     spec = CacheSpec(max_kv, kv, context=context, prefill_step=step, **recall)
     plan = workload_of(resolve("demo"), spec).plan("cpu")
     assert plan.mlx == pytest.approx(measured[run], rel=0.1)

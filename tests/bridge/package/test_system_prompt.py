@@ -23,7 +23,7 @@ from h2o_pack.measure import models
 from h2o_pack.models.texts import ChatTemplate, ModelTexts, common, first_turns
 from h2o_pack.package import system_prompt as prepared
 from h2o_pack.package.system_prompt import check_kinds
-from h2o_py import H2OConfig, H2OKVCache
+from h2o_py import H2OConfig, H2OKVCache, H2ORecall
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
 from tests.bridge import schemas
@@ -113,7 +113,7 @@ def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(demo, tmp_pat
     caches, metadata = caches_of(demo, tmp_path)
     prompt = json.loads(metadata["tokens"])
     model, tokenizer = models.load("demo")
-    config = H2OConfig(64, pinned=((0, len(prompt)),))
+    config = H2OConfig(64, pinned=((0, len(prompt)),), recall=H2ORecall())
     own = make_h2o_cache(model, config)
     logits(model, own, prompt)
     for chunk in (tokenizer.encode(SAID), *([7] for _ in range(40))):

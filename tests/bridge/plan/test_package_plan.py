@@ -7,7 +7,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.plan.workload import read_budgets
 from h2o_pack.spec import CacheSpec
-from h2o_py.config import H2OConfig
+from h2o_py.config import H2OConfig, H2ORecall
 from tests.bridge.memory import described
 from tests.bridge.plans import plan_of
 from tests.messages import refused, says
@@ -18,9 +18,12 @@ def model_plan(model, cache, *arguments, **options):
     return plan_of(model, cache, *arguments, **options).models[0]
 
 
-def test_what_is_not_given_is_the_default_of_the_cache(model):
+def test_what_is_not_given_is_the_default_of_the_cache_and_nothing_is_forgotten(model):
     plan = model_plan(model, CacheSpec(max_kv=512))
-    assert plan.cache == H2OConfig(512)
+    assert (plan.cache, plan.archive) == (
+        H2OConfig(512, recall=H2ORecall(archive_bits=16)), "files"
+    )  # fmt: skip
+    assert model_plan(model, CacheSpec(max_kv=512, recall=False)).cache == H2OConfig(512)
     assert plan.warnings == ()
 
 

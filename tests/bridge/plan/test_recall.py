@@ -26,7 +26,9 @@ NEWEST = 256 * 8 * 2 * 256  # bytes of a layer's tokens that are not packed yet
 
 
 def request(context=CONTEXT, budgets=None, model=QWEN3_4B, max_kv=512, **options):
-    settings = {"max_kv": max_kv, "recall": True, "context": context, "budgets": budgets}
+    settings = {"max_kv": max_kv, "context": context, "budgets": budgets}
+    if options.get("recall", True):
+        settings["archive"] = "memory"
     return workload_of(model, CacheSpec(**settings | options))
 
 
@@ -169,8 +171,8 @@ def test_settings_of_recall_need_recall(options, flags):
 def test_heads_that_no_group_divides_are_archived_as_they_come_or_not_at_all():
     narrow = described.model(layers=(described.Layer("full", 8, 80, 80),) * 2)
     with pytest.raises(UserError, match=r"--archive-bits 4 quantizes in groups of 32 .* of 80"):
-        request(model=narrow)
-    assert recall_plan(request(model=narrow, archive_bits=16)).bytes_per_token == 2 * 8 * 320
+        request(model=narrow, archive_bits=4)
+    assert recall_plan(request(model=narrow)).bytes_per_token == 2 * 8 * 320
 
 
 def test_budgets_name_the_layers_that_recall():
@@ -194,13 +196,10 @@ def test_the_most_rows_are_planned_with_their_archive():
     assert 0 < most[1] < most[0]
 
 
-def test_recall_is_compared_with_a_cache_that_keeps_everything():
-    (line,) = [line for line in advice(request()) if "a cache that keeps all" in line]
-    assert "--kv 4 without --max-kv) takes 679.5 MB" in line
-    assert "the archive 792.7 MB and its sketch 188.7 MB" in line
+def test_recall_takes_the_place_of_the_advice_to_keep_more_rows():
     assert not [line for line in advice(request()) if "under an eighth" in line]
     plain = [line for line in advice(request(recall=False)) if "under an eighth" in line]
-    assert plain[0].endswith("or --recall")
+    assert plain[0].endswith("or leave out --no-recall")
     assert not advice(request(context=512))
 
 
@@ -208,14 +207,15 @@ PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEX
 
 
 def test_plan_shows_recall_and_says_it_in_json(run):
-    output = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive", "files", "--verbose")
+    output = run(*PLAN, "iPhone 15 Pro", "--verbose")
     assert output.exit_code == 0, output.output
+    assert ", files 793" in output.stdout
     assert "36 layers archive 46,080 bytes per token in 4 bits in files" in output.stdout
     assert "reads the sketch and 2.9 MB of the archives" in output.stdout
-    result = run(*PLAN, "iPhone 15 Pro", "--recall", "--archive-bits", 8, "--json")
+    result = run(*PLAN, "iPhone 15 Pro", "--archive-bits", 8, "--json")
     [document] = check(json.loads(result.stdout), "plan")["models"]
     assert document["recall"]["archive_bits"] == 8
-    output = json.loads(run(*PLAN, "iPhone 15 Pro", "--json").stdout)
+    output = json.loads(run(*PLAN, "iPhone 15 Pro", "--no-recall", "--json").stdout)
     [plain] = check(output, "plan")["models"]
     assert plain["recall"] is None
     fast, with_recall = (

@@ -142,7 +142,7 @@ def advised(workload) -> str:
 def test_advice_names_what_hurts_and_is_silent_otherwise():
     assert "after about 4,096 tokens" in advised(request(max_kv=512))
     assert "under an eighth of 8,000 tokens" in advised(request(max_kv=512, context=8000))
-    assert "give 1000, or --recall" in advised(request(max_kv=512, context=8000))
+    assert "give 1000, or leave out --no-recall" in advised(request(max_kv=512, context=8000))
     assert advised(request(max_kv=512, context=4096)) == ""
     assert "fewer than 64 of the newest" in advised(request(max_kv=100, context=800))
     assert "4 bits change answers" in advised(request(max_kv=512, context=2000, kv="4"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss, MeasuredRecall
+from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss
 from h2o_pack.files.text import read_json
 from h2o_pack.measure.evaluation.contenders import (
     DEFAULT,
@@ -27,7 +27,6 @@ from h2o_pack.measure.evaluation.statistics import (
 from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
-from h2o_py.config import H2ORecall
 
 LOWER_IS_BETTER = ("nll", "kl")
 """Endings of the names of metrics for which a lower value is better."""
@@ -248,10 +247,10 @@ FACTS, TEXT_KL = "asked", "text_kl"
 
 
 def losses(report: Report) -> LossTable | None:
-    """Return the losses of the default policy's caches, by storage and rows.
+    """Return the losses of full caches and of the default policy's caches, by storage and rows.
 
     Only samples with facts count. Samples of different lengths cannot be compared, so the
-    losses are from the longest samples on which a cache with all rows was measured. Returns
+    losses are from the longest samples on which a full cache in few bits was measured. Returns
     None if there are no such samples.
     """
     with_facts = [
@@ -261,18 +260,19 @@ def losses(report: Report) -> LossTable | None:
         for cell in group.cells
         if cell.metrics.keys() >= {FACTS, TEXT_KL}
     ]
-    with_all_rows = (
+    in_few_bits = (
         cell.length
         for _, cell in with_facts
-        if cell.rows >= cell.length and find_contender(cell.contender).policy == DEFAULT
+        if cell.rows >= cell.length and find_contender(cell.contender).storage != "16"
     )
-    tokens = max(with_all_rows, default=0)
+    tokens = max(in_few_bits, default=0)
     longest = [pair for pair in with_facts if pair[1].length == tokens]
     caches: dict[tuple[str, int], MeasuredLoss] = {}
     samples = 0
     for experiment, cell in longest:
         contender = find_contender(cell.contender)
-        if contender.policy == DEFAULT and not contender.by_layer and contender.recall is None:
+        is_measured = contender.policy == DEFAULT or contender.storage != "16"
+        if is_measured and not contender.by_layer and contender.recall is None:
             full = next(c for e, c in longest if e is experiment and c.contender == UNBOUNDED)
             caches[contender.storage, cell.rows] = measured_loss(cell, full)
             samples = experiment.samples * len(report.seeds)
@@ -285,7 +285,6 @@ def losses(report: Report) -> LossTable | None:
         samples=samples,
         tokens=tokens,
         caches=tuple(caches[key] for key in sorted(caches)),
-        recall=tuple(sorted(with_recall(report), key=lambda row: row.share)),
     )
 
 
@@ -302,22 +301,3 @@ def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
             loses_facts=answered.verdict == "worse",
         ),
     )
-
-
-def with_recall(report: Report) -> list[MeasuredRecall]:
-    """Return the facts answered with recall and without, for caches measured both ways."""
-    cells = report.cells()
-    results = []
-    for key, cell in cells.items():
-        plain = cells.get((*key[:-1], DEFAULT))
-        recalls = find_contender(cell.contender).recall == H2ORecall()
-        if plain is not None and recalls and FACTS in cell.difference:
-            results.append(
-                MeasuredRecall(
-                    share=rounded(cell.rows / cell.length),
-                    facts=plain.metrics[FACTS].mean,
-                    recalled=cell.metrics[FACTS].mean,
-                    better=cell.difference[FACTS].verdict == "better",
-                )
-            )
-    return results

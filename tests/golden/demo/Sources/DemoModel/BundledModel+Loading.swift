@@ -6,14 +6,14 @@ extension BundledModel {
     /// The bytes that the model needs on this device.
     public static let memory = MemoryPlan.onThisDevice(
         phone: MemoryPlan(
-            weights: 3_936_640, caches: 135_200,
-            prefill: 22_849_100, bufferCache: 20_971_520),
+            weights: 3_936_640, caches: 1_110_048,
+            prefill: 22_401_817, bufferCache: 20_971_520),
         tablet: MemoryPlan(
-            weights: 3_936_640, caches: 135_200,
-            prefill: 30_948_590, bufferCache: 20_971_520))
+            weights: 3_936_640, caches: 1_110_048,
+            prefill: 31_223_842, bufferCache: 20_971_520))
 
     /// Whether sessions keep the archive of recall in files instead of in memory.
-    public static let archiveInFiles = false
+    public static let archiveInFiles = true
 
     /// The loaded model that all users share, including Apple's `LanguageModelSession`.
     private static let shared = SharedModel()
