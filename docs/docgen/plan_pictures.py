@@ -30,6 +30,8 @@ IMAGES, PAGE = DOCS / "images", DOCS / "memory-plan.md"
 MARK = "plan"
 MODEL, DEVICE, MAX_KV = "Qwen3-4B-4bit", "iPhone 15 Pro", 512
 CONTEXTS = (1024, 4096, 8192, 16384, 24576, 32768)
+FULL = ("16", "8", "4")
+"""Storages of the caches that keep every token, from the largest."""
 GB = 1e9
 SAMPLE = f"h2o-pack plan --model {MODEL} --max-kv {MAX_KV} --device '{DEVICE}'"
 WIDTH = 100  # columns
@@ -54,16 +56,19 @@ PALETTES = {
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of the app at each of CONTEXTS, with and without a bound, and iOS's limit."""
+    """Bytes of the app at each of CONTEXTS, with a bound and without, and iOS's limit.
+
+    full: of each storage in FULL.
+    """
 
     bounded: tuple[int, ...]
-    unbounded: tuple[int, ...]
+    full: tuple[tuple[int, ...], ...]
     limit: int
 
     @property
     def crossing(self) -> float:
-        """The tokens at which the full cache reaches the limit, between two of CONTEXTS."""
-        points = list(zip(CONTEXTS, self.unbounded, strict=True))
+        """The tokens at which a full cache in 16 bits reaches the limit."""
+        points = list(zip(CONTEXTS, self.full[0], strict=True))
         for (start, low), (end, high) in pairwise(points):
             if low <= self.limit <= high:
                 return start + (end - start) * (self.limit - low) / (high - low)
@@ -73,10 +78,11 @@ class Memory:
 def planned() -> Memory:
     """Run `h2o-pack plan` for each of CONTEXTS, with --max-kv and without."""
     bounded = [plan(context, "--max-kv", str(MAX_KV)) for context in CONTEXTS]
-    unbounded = [plan(context) for context in CONTEXTS]
     return Memory(
         bounded=tuple(size for size, _ in bounded),
-        unbounded=tuple(size for size, _ in unbounded),
+        full=tuple(
+            tuple(plan(context, "--kv", kv)[0] for context in CONTEXTS) for kv in FULL
+        ),
         limit=bounded[0][1],
     )
 
@@ -109,11 +115,12 @@ def draw(memory: Memory, palette: Palette, path: Path) -> None:
 def lines(axes: Axes, memory: Memory, palette: Palette) -> None:
     """Draw the lines of both caches and of the limit, with their names."""
     end, limit, crossing = CONTEXTS[-1], memory.limit / GB, memory.crossing
-    bounded, unbounded = (
-        [total / GB for total in y] for y in (memory.bounded, memory.unbounded)
-    )
+    bounded = [total / GB for total in memory.bounded]
     axes.axhline(limit, color=palette.limit, linewidth=1.5, linestyle=(0, (5, 3)))
-    axes.plot(CONTEXTS, unbounded, color=palette.unbounded, linewidth=2.5)
+    for kv, totals in zip(FULL, memory.full, strict=True):
+        sizes = [total / GB for total in totals]
+        axes.plot(CONTEXTS, sizes, color=palette.unbounded, linewidth=2)
+        axes.text(end + 300, sizes[-1], f"{kv} bits", color=palette.unbounded, va="center")
     axes.plot(CONTEXTS, bounded, color=palette.bounded, linewidth=4)
     axes.plot([crossing], [limit], "o", color=palette.limit, markersize=9)
     axes.text(CONTEXTS[0], limit + 0.15, f"limit of an app on an {DEVICE}", color=palette.limit)
@@ -125,7 +132,7 @@ def lines(axes: Axes, memory: Memory, palette: Palette) -> None:
         10_500, 4.95, "every token kept", color=palette.unbounded, ha="right", va="bottom"
     )
     axes.text(
-        end, bounded[-1] - 0.2, f"h2o-pack, --max-kv {MAX_KV}: {bounded[-1]:.1f} GB",
+        end, bounded[-1] - 0.3, f"--max-kv {MAX_KV}, the rest on flash: {bounded[-1]:.1f} GB",
         color=palette.bounded, fontweight="bold", ha="right", va="top",
     )  # fmt: skip
 
@@ -133,7 +140,7 @@ def lines(axes: Axes, memory: Memory, palette: Palette) -> None:
 def frame(axes: Axes, palette: Palette) -> None:
     """Draw axes that start at zero and a light grid."""
     axes.set_title(f"Memory of an app with {MODEL} while a conversation grows", loc="left")
-    axes.set_xlim(0, CONTEXTS[-1])
+    axes.set_xlim(0, CONTEXTS[-1] + 3500)
     axes.set_ylim(0, 8.6)
     axes.set_xticks([0, 8192, 16384, 24576, 32768])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1024:.0f}k" if x else "0"))

@@ -15,6 +15,7 @@ from docs.docgen.command_line import walk
 from docs.docgen.markdown import replaced
 from h2o_pack.cli import main
 from h2o_pack.cli.frame import full_help
+from h2o_pack.measure.evaluation.evaluation_report import read
 from h2o_pack.memory import terms
 from h2o_py.__main__ import add_options
 from tests.docs.conftest import ROOT, SOURCES
@@ -214,10 +215,14 @@ def test_the_chart_shows_what_the_plan_counts(theme, tmp_path):
     assert drawn.read_text("utf-8") == committed.read_text("utf-8"), STALE
 
 
-def test_the_bounded_cache_is_flat_and_the_full_one_crosses_the_limit():
+def test_only_the_full_cache_in_16_bits_crosses_the_limit_and_the_bounded_one_hardly_grows():
     memory = plan_pictures.planned()
-    assert len(set(memory.bounded)) == 1
-    assert memory.bounded[-1] < memory.unbounded[0] < memory.limit < memory.unbounded[-1]
+    grown = [sizes[-1] - sizes[0] for sizes in (memory.bounded, *memory.full)]
+    assert sorted(grown) == [grown[0], *reversed(grown[1:])]
+    assert 10 * grown[0] < grown[1]
+    sixteen, *fewer = memory.full
+    assert sixteen[0] < memory.limit < sixteen[-1]
+    assert all(memory.bounded[-1] < sizes[-1] < memory.limit for sizes in fewer)
 
 
 def test_the_sample_is_what_the_command_prints():
@@ -227,7 +232,7 @@ def test_the_sample_is_what_the_command_prints():
 
 def test_the_readmes_table_shows_what_was_measured():
     page = answers.PAGE.read_text("utf-8")
-    table = answers.answers(answers.cells())
+    table = answers.answers(read(answers.RESULTS))
     assert replaced(page, answers.MARK, table) == page, STALE
 
 

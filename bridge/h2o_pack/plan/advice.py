@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from h2o_pack.plan.speed import recall_plan
+from h2o_pack.memory.cache_bytes import grown, token_bytes
+from h2o_pack.plan.speed import RecallPlan, recall_plan
 from h2o_pack.plan.workload import Workload
+from h2o_pack.sizes import megabytes
 from h2o_py.config import H2ORecall
 
 SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
@@ -69,9 +71,21 @@ def sparse(size: int, context: int, longest: int) -> str:
 def of_recall(workload: Workload, settings: H2ORecall) -> Iterator[str]:
     """Yield remarks on recall."""
     plan, tokens = recall_plan(workload), workload.tokens
+    if plan is not None and plan.archive == "memory" and workload.max_kv < tokens:
+        yield beside_full_cache(workload, plan)
     if plan is not None and plan.archive_tokens < tokens:
         yield (
             f"with --archive-limit {settings.limit}, an archive contains only the newest "
             f"{plan.archive_tokens:,} of {tokens:,} tokens, so older tokens are forgotten. "
             "Raise the limit, or archive in fewer bits."
         )
+
+
+def beside_full_cache(workload: Workload, recall: RecallPlan) -> str:
+    """Compare an archive in memory with a cache that keeps every token in as many bits."""
+    kv = str(recall.archive_bits)
+    full = grown(workload.tokens) * token_bytes(workload.config)[kv]
+    return (
+        f"an archive in memory takes {megabytes(recall.archive_bytes)} MB, and a cache that "
+        f"keeps all tokens {megabytes(full)} MB: give --archive files, or --kv {kv} alone"
+    )

@@ -196,6 +196,15 @@ def test_the_most_rows_are_planned_with_their_archive():
     assert 0 < most[1] < most[0]
 
 
+def test_an_archive_in_memory_is_compared_with_a_cache_that_keeps_everything():
+    (line,) = advice(request())
+    assert line == (
+        "an archive in memory takes 792.7 MB, and a cache that keeps all tokens 679.5 MB: give "
+        "--archive files, or --kv 4 alone"
+    )
+    assert not advice(request(archive="files"))
+
+
 def test_recall_takes_the_place_of_the_advice_to_keep_more_rows():
     assert not [line for line in advice(request()) if "under an eighth" in line]
     plain = [line for line in advice(request(recall=False)) if "under an eighth" in line]
