@@ -16,6 +16,7 @@ from docs.docgen.markdown import replaced
 from h2o_pack.cli import main
 from h2o_pack.cli.frame import full_help
 from h2o_pack.measure.evaluation.evaluation_report import read
+from h2o_pack.measure.evaluation.preset import PRESETS
 from h2o_pack.memory import terms
 from h2o_py.__main__ import add_options
 from tests.docs.conftest import ROOT, SOURCES
@@ -127,6 +128,16 @@ def test_every_option_that_a_text_names_is_in_a_help():
         if flag not in known
     }
     assert not unknown
+
+
+def test_every_preset_that_a_text_names_exists():
+    named = {
+        (preset, path)
+        for path, text in sentences().items()
+        if not path.endswith("refusals.txt")  # calls that are refused
+        for preset in re.findall(r"--preset (\w+)", text)
+    }
+    assert {preset for preset, _ in named} <= set(PRESETS), named
 
 
 def test_help_names_the_option_that_shows_what_it_leaves_out():

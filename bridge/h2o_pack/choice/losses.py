@@ -1,4 +1,4 @@
-"""The losses of caches that `h2o-pack eval --preset storages --output` has measured."""
+"""The losses of caches that `h2o-pack eval --output` has measured."""
 
 from __future__ import annotations
 
@@ -95,5 +95,5 @@ class LossTable(Result):
 
 def read_losses(path: Path | None = None) -> LossTable:
     """Read a user's own table, or facts/losses.json; UserError if it is not a table."""
-    remedy = "Give the losses.json that `h2o-pack eval --preset storages --output DIR` wrote."
+    remedy = "Give the losses.json that `h2o-pack eval --output DIR` wrote."
     return read_json(path or BUNDLED, LossTable, "a table of losses", remedy)

@@ -349,7 +349,7 @@ choice_options = together(
         type=FILE,
         hidden=True,
         help="Measured losses by which the cache is chosen: the losses.json that `h2o-pack "
-        "eval --preset storages --output DIR` wrote for your model. [default: the losses of "
+        "eval --output DIR` wrote for your model. [default: the losses of "
         "SmolLM2-135M-Instruct]",
     ),
 )
