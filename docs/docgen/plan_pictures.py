@@ -80,9 +80,7 @@ def planned() -> Memory:
     bounded = [plan(context, "--max-kv", str(MAX_KV)) for context in CONTEXTS]
     return Memory(
         bounded=tuple(size for size, _ in bounded),
-        full=tuple(
-            tuple(plan(context, "--kv", kv)[0] for context in CONTEXTS) for kv in FULL
-        ),
+        full=tuple(tuple(plan(context, "--kv", kv)[0] for context in CONTEXTS) for kv in FULL),
         limit=bounded[0][1],
     )
 
