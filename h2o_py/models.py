@@ -83,15 +83,15 @@ def make_h2o_cache(
         H2OBudgetsError: the budgets were made for another model.
 
     """
-    if storage_name(kv) not in STORAGES:
+    name, config = storage_name(kv), config or H2OConfig.unbounded()
+    if name not in STORAGES:
         raise H2OConfigError.unknown_choice("kv", kv, KV_NAMES)
-    kv = storage_name(kv)
-    make, config = STORAGES[kv], config or H2OConfig.unbounded()
+    make, bits = STORAGES[name], STORAGE_BITS[name]
     if not config.evicts:
-        if STORAGE_BITS[kv].is_dense:
+        if bits.is_dense:
             return _own_caches(model)
-        if STORAGE_BITS[kv].recent is not None:
-            raise H2OConfigError("recent_without_bound", kv=kv)
+        if bits.recent is not None:
+            raise H2OConfigError("recent_without_bound", kv=name)
     family = type(model).__module__.rpartition(".")[2]
     reason = why_unfit(model)
     if reason is not None:
@@ -102,7 +102,7 @@ def make_h2o_cache(
         kinds = ", ".join(sorted({type(cache).__name__ for cache in own})) or "no caches"
         raise H2OModelError("no_plain_cache", family=family, kinds=kinds)
     if group_size is None:
-        group_size = GROUP_SIZES[0] if STORAGE_BITS[kv].is_dense else _group_size(model)
+        group_size = GROUP_SIZES[0] if bits.is_dense else _group_size(model)
     if budgets is not None:
         budgets.check_layers(evicting, family)
         if shares_one_mask(model) and budgets.sizes(config.max_size) != {config.max_size}:

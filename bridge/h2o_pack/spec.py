@@ -64,6 +64,11 @@ class CacheSpec:
         """Whether the archive of recall is in files."""
         return bool(self.recall) and self.archive == "files"
 
+    @property
+    def storage(self) -> str:
+        """The name of the rows' storage: 16 bits while it is open."""
+        return self.kv or "16"
+
     def filled(self) -> CacheSpec:
         """Return the cache with defaults for its open settings.
 
@@ -73,7 +78,7 @@ class CacheSpec:
         is_bounded = self.max_kv is not None
         recall = is_bounded if self.recall is None else self.recall
         archive = self.archive or ("files" if recall and is_bounded else None)
-        return replace(self, kv=self.kv or "16", recall=recall, archive=archive)
+        return replace(self, kv=self.storage, recall=recall, archive=archive)
 
     @property
     def recall_settings(self) -> dict[str, Any]:

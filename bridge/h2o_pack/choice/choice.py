@@ -10,10 +10,10 @@ from rich.console import Console
 
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.choice.losses import Loss
-from h2o_pack.devices.catalogue import caption, plain_table
 from h2o_pack.facts import Quality
 from h2o_pack.models.model_tables import MMLU_PRO, mmlu_pro
 from h2o_pack.plan.plan_tables import size_sentence
+from h2o_pack.printing import caption, plain_table
 from h2o_pack.results import Count, Result, doc
 from h2o_pack.sizes import gigabytes
 

@@ -99,6 +99,7 @@ def eval(  # noqa: A001  the command's name
     from h2o_pack.measure.evaluation.preset import load_preset
     from h2o_pack.measure.evaluation.runner import evaluate, join
     from h2o_pack.measure.models import loadable
+    from h2o_pack.printing import caption
 
     share = join()
     settings = {name: value for name, value in changes.items() if value is not None}
@@ -121,7 +122,7 @@ def eval(  # noqa: A001  the command's name
         for report in evaluation.reports:
             print_report(report, console)
         for sentence in unlike:
-            console.print(sentence, markup=False, soft_wrap=False)
+            caption(sentence, console, "")
         if compare is not None:
             verdict = "does not reproduce" if unlike else "reproduces within the intervals"
             console.print(f"{compare} {verdict}", markup=False)

@@ -40,7 +40,7 @@ class StorageName(click.Choice[str]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         """Return the name as it is written in files."""
-        return storage_name(super().convert(storage_name(value), param, ctx))
+        return super().convert(storage_name(value), param, ctx)
 
 
 class UsablePath(click.Path):

@@ -19,6 +19,7 @@ from h2o_pack.chat.events import Event, NoteEvent, TextEvent, ThoughtEvent, Usag
 from h2o_pack.cli.terminal import Terminal, echo_json, is_dumb, plain_console
 from h2o_pack.models.texts import first_difference
 from h2o_pack.naming import readable
+from h2o_pack.printing import caption
 from h2o_pack.sizes import megabytes
 
 REDRAWN = 1 / 15
@@ -239,7 +240,7 @@ def tell_usage(usage: UsageEvent, out: Terminal) -> None:
 
 def in_words(text: str, style: str = "") -> None:
     """Print text on stderr, with lines that end between words."""
-    plain_console(stderr=True).print(text, style=style, markup=False, soft_wrap=False)
+    caption(text, plain_console(stderr=True), style)
 
 
 def described(usage: UsageEvent) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from h2o_pack.errors import ExitCode, Problems, nearest, nearest_product, usage_error
@@ -18,6 +16,7 @@ from h2o_pack.facts import FOLDER
 from h2o_pack.files.toml import Blame, read_tables
 from h2o_pack.memory.planned_run import backends
 from h2o_pack.models.catalogue import users_file
+from h2o_pack.printing import caption, plain_table
 from h2o_pack.results import Result, doc
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import DevicesSpec
@@ -350,19 +349,3 @@ def print_sources(devices: tuple[Device, ...], console: Console) -> None:
 def limit(number: Number | None) -> str:
     """Return a limit in GB as text, with "~" before an estimate; "-" if it is unknown."""
     return "-" if number is None else KNOWN[number.kind] + gigabytes(number.amount)
-
-
-def plain_table(*names: str, text: Sequence[str] = ()) -> Table:
-    """Return a table of figures; the first column and the columns in `text` contain text."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False)
-    for name in names:
-        if name == names[0] or name in text:
-            table.add_column(name, overflow="fold", no_wrap=name not in text)
-        else:
-            table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def caption(text: str, console: Console, style: str = "dim") -> None:
-    """Print a text in lines no longer than the screen, by default as below a table."""
-    console.print(text, style=style, markup=False, soft_wrap=False)

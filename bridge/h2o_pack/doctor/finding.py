@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from h2o_pack.printing import caption
 from h2o_pack.results import Result, doc
 
 Status = Literal["ok", "warning", "problem", "not applicable"]
@@ -74,7 +75,7 @@ STYLES = {"ok": "green", "warning": "dark_orange3", "problem": "red", "not appli
 def print_checkup(checkup: Checkup, console: Console) -> None:
     """Show a table, each remedy below its finding, and a summary."""
     print_findings(checkup.findings, console)
-    console.print(summary(checkup), markup=False, soft_wrap=False)
+    caption(summary(checkup), console, "")
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:

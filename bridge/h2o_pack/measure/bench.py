@@ -22,6 +22,7 @@ from h2o_pack.measure.held import active_memory, largest_footprint
 from h2o_pack.measure.machine import Machine, describe, scoring_kernels
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.measure.timing import interleave
+from h2o_pack.printing import caption
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.results import Count, Result, doc
 from h2o_py.cache import H2OKVCache
@@ -314,4 +315,4 @@ def speed_table(result: BenchResult) -> Table:
 def print_bench(result: BenchResult, console: Console) -> None:
     """Show the table and the machine."""
     print_table(speed_table(result), console)
-    console.print(str(result.machine), markup=False, soft_wrap=False)
+    caption(str(result.machine), console, "")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from h2o_pack import __version__
 from h2o_pack.measure.timing import Timing
+from h2o_pack.printing import caption
 
 _STYLES = {"met": "green", "not met": "red"}
 _LEAST = len("not distinguishable")
@@ -43,7 +44,7 @@ def print_table(table: Table, console: Console) -> None:
         rich = _rich(_turned(table))
     console.print(rich, soft_wrap=False)
     if table.note:
-        console.print(table.note, markup=False, soft_wrap=False)
+        caption(table.note, console, "")
 
 
 def _rich(table: Table) -> RichTable:

@@ -15,6 +15,7 @@ from rich.table import Table
 from h2o_pack.facts import KnownModel, Quality
 from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, Model, ModelConfig, ModelFile, Weights
+from h2o_pack.printing import caption
 from h2o_pack.results import Count, Result, doc
 
 KIB, GB = 1 << 10, 10**9
@@ -177,7 +178,7 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
         f"GB: weights. {MMLU_PRO} -: not known.",
         SHAPES_EXPLAINED if wide else more,
     ):
-        console.print(text, style="dim", markup=False, soft_wrap=False)
+        caption(text, console)
     console.print("next: h2o-pack models NAME reads the model's own files", markup=False)
 
 
@@ -241,7 +242,7 @@ def print_model(model: Model, console: Console) -> None:
         table.add_row(name, escape(value))
     console.print(table)
     for remark in model.remarks:
-        console.print(f"note: {remark}", markup=False, soft_wrap=False)
+        caption(f"note: {remark}", console, "")
 
 
 def rows(model: Model) -> Mapping[str, str]:

@@ -18,7 +18,6 @@ from rich.table import Table
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.bundling.manifest import Manifest
 from h2o_pack.choice.choice import Choice, print_choice
-from h2o_pack.devices.catalogue import caption
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.files.paths import APP_FOLDER, SYSTEM_PROMPT, from_here
 from h2o_pack.memory.terms import MemoryPlan
@@ -29,6 +28,7 @@ from h2o_pack.package.render import STATES, XCODE, AppState
 from h2o_pack.parity.parity_report import EQUAL, Level, sentence
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.plan.plan_tables import size_sentence
+from h2o_pack.printing import caption
 from h2o_pack.results import Count, ErrorEntry, Result, doc, error_entries
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import LARGEST

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from h2o_pack.measure.machine import Machine
+from h2o_pack.printing import caption
 from h2o_pack.results import Count, Result, doc
 
 Verdict = Literal["equal", "differs", "not run"]
@@ -144,13 +145,13 @@ def print_report(report: Report, console: Console) -> None:
         title += f", {report.tokens} tokens of a real run: largest differences"
     models = tuple(dict.fromkeys(level.model for level in report.levels))
     if len(models) > 1:
-        console.print(title, style="italic", markup=False, soft_wrap=False)
+        caption(title, console, "italic")
     for model in models:
         levels = [level for level in report.levels if level.model == model]
         print_levels(levels, model if len(models) > 1 else title, console)
 
     def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=False)
+        caption(text, console, "")
 
     if 0 < report.tokens <= report.max_kv:
         say("note: the model's context is too short for the caches to evict anything")

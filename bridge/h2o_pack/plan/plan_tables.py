@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from h2o_pack.bundling.delivery import AppSize
-from h2o_pack.devices.catalogue import DEFAULT, ENTITLED, caption, limit, plain_table
+from h2o_pack.devices.catalogue import DEFAULT, ENTITLED, limit
 from h2o_pack.facts import store_limits
 from h2o_pack.files.text import writing
 from h2o_pack.memory.terms import APP, MARGIN, RECALL, ROUNDING, WORKING, MemoryPlan
@@ -21,6 +21,7 @@ from h2o_pack.plan.advice import common_first
 from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdict
 from h2o_pack.plan.measured import SeenMemory
 from h2o_pack.plan.speed import RecallPlan, rules
+from h2o_pack.printing import caption, plain_table
 from h2o_pack.sizes import disk_size, gigabytes, megabytes
 
 STYLES = {"fits": "green", "tight": "dark_orange3", "does not fit": "red", "unknown": "dim"}

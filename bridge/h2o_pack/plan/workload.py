@@ -56,7 +56,7 @@ def cache_config(spec: CacheSpec) -> tuple[H2OConfig, tuple[H2OConfigWarning, ..
 
 def of_eviction(spec: CacheSpec) -> list[str]:
     """Return the flags of the given options that only caches with a bound have."""
-    recent = find_storage(spec.kv or "16").recent
+    recent = find_storage(spec.storage).recent
     options = {
         f"--kv {spec.kv}": recent is not None,
         "--policy": spec.policy != CacheSpec.policy,
@@ -296,7 +296,7 @@ def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) 
     with problems.caught():
         require_tokens(min(spec.prefill_step, context), context, "--prefill-step", model)
     with problems.caught():
-        storage = storage_of(spec.kv or "16", model.config, archive_bits((config,)))
+        storage = storage_of(spec.storage, model.config, archive_bits((config,)))
         caches = layer_caches(model.config, config, spec.budgets, storage)
     problems.refuse()
     return Workload(

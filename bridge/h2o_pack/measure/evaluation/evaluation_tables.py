@@ -15,6 +15,7 @@ from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.evaluation_report import Cell, GroupResult, Report
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
 from h2o_pack.measure.tables import Table, markdown_table, page_head, print_table
+from h2o_pack.printing import caption
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def print_report(report: Report, console: Console) -> None:
             header, rows = group_rows(group, compact=True)
             title = f"{experiment.title}: {group.title.lower()}"
             print_table(Table(title, header, tuple(rows), text=(AGAINST,)), console)
-    console.print(origin(report), markup=False, soft_wrap=False)
+    caption(origin(report), console, "")
 
 
 def render(report: Report) -> str:

@@ -19,6 +19,7 @@ from h2o_pack.measure.tables import (
     page_head,
     print_table,
 )
+from h2o_pack.printing import caption
 from h2o_pack.progress import ProgressReporter
 
 JSON, PAGE = "profile.json", "profile.md"
@@ -44,8 +45,8 @@ def print_profile(profile: Profile, console: Console) -> None:
     """Show every table at a terminal."""
     for table in sections(profile):
         print_table(table, console)
-    console.print(headline(profile), markup=False, soft_wrap=False)
-    console.print(str(profile.machine), markup=False, soft_wrap=False)
+    caption(headline(profile), console, "")
+    caption(str(profile.machine), console, "")
 
 
 def headline(profile: Profile) -> str:

@@ -20,6 +20,7 @@ from h2o_pack.errors import usage_error
 from h2o_pack.files.text import writing
 from h2o_pack.measure.profiling.profile_report import Profile
 from h2o_pack.measure.tables import Table, print_table
+from h2o_pack.printing import caption
 from h2o_pack.results import Result, doc
 from h2o_py.budgets import FORMAT, Budgets, LayerBudget
 from h2o_py.config import POLICIES, H2OConfig, without_warnings
@@ -260,5 +261,5 @@ def print_budgets(result: BudgetsResult, console: Console) -> None:
     print_table(Table(title, header, tuple(rows), NOTE), console)
     if result.recall is not None:
         layers = ", ".join(map(str, result.recall)) or "none"
-        console.print(f"layers that recall: {layers}", markup=False, soft_wrap=False)
+        caption(f"layers that recall: {layers}", console, "")
     console.print(f"written to {result.output}", markup=False)
