@@ -17,10 +17,18 @@ from h2o_pack.measure.models import load
 from h2o_pack.measure.tables import Table, markdown_section
 from h2o_pack.measure.text import held_out
 from h2o_pack.measure.timing import Timing
+from h2o_pack.memory.cache_bytes import vector_bytes
 from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
+from tools.turbo_quant import (
+    GROUP_SIZE,
+    PLAIN,
+    TurboQuantCache,
+    turbo_quant,
+    turbo_vector_bytes,
+)
 
-GROUP_SIZE, CHUNK, TOKENS, SKIPPED, STEPS = 64, 256, 512, 256, 12
+CHUNK, TOKENS, STEPS = 256, 1024, 48
 Makers = Mapping[str, Callable[[Any], list[Any]]]
 
 
@@ -40,6 +48,10 @@ MAKERS: Makers = {
     "mlx-lm KVCache": make_prompt_cache,
     "mlx-lm QuantizedKVCache, 8 bits": quantized(8),
     "mlx-lm QuantizedKVCache, 4 bits": quantized(4),
+    "mlx-swift-lm turbo0v4": turbo_quant(PLAIN, 4),
+    "mlx-swift-lm turbo8v4": turbo_quant(8, 4),
+    "mlx-swift-lm turbo8v3": turbo_quant(8, 3),
+    "mlx-swift-lm turbo4": turbo_quant(4, 4),
     "--kv 8": lambda model: make_h2o_cache(model, kv="8", group_size=GROUP_SIZE),
     "--kv k8v4": lambda model: make_h2o_cache(model, kv="k8v4", group_size=GROUP_SIZE),
     "--kv 4": lambda model: make_h2o_cache(model, kv="4", group_size=GROUP_SIZE),
@@ -54,19 +66,27 @@ of {chunk}, and then {steps} tokens one by one. Times are CPU time of all cores,
 programs affect little, and the caches take turns.
 """
 NOTE = (
-    "KL: divergence of the predictions from those with mlx-lm's KVCache, in nats per token, "
-    f"after the first {SKIPPED} tokens. MB: bytes of all caches at the end, including rows "
-    "that are not in use. prompt: milliseconds per token of the last chunk. step: milliseconds "
-    "per generated token, the median."
+    "KL: divergence of the predictions of generated tokens from those with mlx-lm's KVCache, "
+    "in nats per token. Bytes: of a token's key and value, as a share of those in 16 bits. "
+    "prompt: milliseconds per token of the last chunk. step: milliseconds per generated token, "
+    "the median. mlx-swift-lm's affine caches compute as mlx-lm's QuantizedKVCache does. Its "
+    "TurboQuant caches need Metal: here Python rounds keys and values as they do, so they have "
+    "no times. They compress a prompt when the first token is generated; until then they take "
+    "the bytes of 16 bits."
 )
 
 
-def measure(model: Any, ids: list[int], makers: Makers = MAKERS) -> list[tuple[str, ...]]:
-    """Let a model read `ids` with each kind of cache; return the table's rows."""
+def measure(
+    model: Any, ids: list[int], makers: Makers = MAKERS, steps: int = STEPS
+) -> list[tuple[str, ...]]:
+    """Let a model read `ids` with each kind of cache; return the table's rows.
+
+    steps: how many tokens at the end it reads one by one.
+    """
     caches = {name: make(model) for name, make in makers.items()}
     lost, prompt = dict.fromkeys(makers, 0.0), dict.fromkeys(makers, 0.0)
-    steps: dict[str, list[float]] = {name: [] for name in makers}
-    whole = len(ids) - STEPS
+    times: dict[str, list[float]] = {name: [] for name in makers}
+    whole = len(ids) - steps
     cuts = [*range(0, whole, CHUNK), *range(whole, len(ids))]
     for begin, end in zip(cuts, [*cuts[1:], len(ids)], strict=True):
         expected = None
@@ -76,25 +96,51 @@ def measure(model: Any, ids: list[int], makers: Makers = MAKERS) -> list[tuple[s
                 logits = model(mx.array([ids[begin:end]]), cache=own)[0].astype(mx.float32)
             mx.eval(logits, [cache.state for cache in own])
             took = 1e3 * (time.process_time() - begun) / (end - begin)
-            if end - begin == 1:
-                steps[name].append(took)
-            else:
+            if begin < whole:
                 prompt[name] = took
+                continue
+            times[name].append(took)
             predicted = logits - mx.logsumexp(logits, -1, keepdims=True)
             expected = predicted if expected is None else expected
-            if begin >= SKIPPED:
-                difference = mx.exp(expected) * (expected - predicted)
-                lost[name] += difference.sum().item()
+            lost[name] += (mx.exp(expected) * (expected - predicted)).sum().item()
+    width = caches["mlx-lm KVCache"][0].keys.shape[-1]
     return [
         (
             name,
-            f"{lost[name] / (len(ids) - SKIPPED):.4f}",
-            f"{sum(int(cache.nbytes) for cache in own) / 1e6:.2f}",
-            f"{prompt[name]:.2f}",
-            f"{Timing.of(steps[name]).median:.1f}",
+            f"{lost[name] / steps:.4f}",
+            f"{_share_of_bytes(own, width):.2f}",
+            *(
+                ("", "")
+                if any(isinstance(cache, TurboQuantCache) for cache in own)
+                else (f"{prompt[name]:.2f}", f"{Timing.of(times[name]).median:.1f}")
+            ),
         )
         for name, own in caches.items()
     ]
+
+
+def _share_of_bytes(caches: list[Any], width: int) -> float:
+    """Return the bytes of a token in all layers, as a share of those in 16 bits.
+
+    width: elements of a key, and of a value.
+    """
+    vectors = [(cache, bits) for cache in caches for bits in _bits(cache)]
+    sizes = [
+        turbo_vector_bytes(width, bits)
+        if isinstance(cache, TurboQuantCache)
+        else vector_bytes(width, bits, GROUP_SIZE, 2)
+        for cache, bits in vectors
+    ]
+    return sum(sizes) / (len(sizes) * vector_bytes(width, PLAIN, GROUP_SIZE, 2))
+
+
+def _bits(cache: Any) -> tuple[int, int]:
+    """Return the bits of a cache's keys and values."""
+    if isinstance(cache, QuantizedKVCache):
+        return cache.bits, cache.bits
+    if type(cache) is KVCache:
+        return PLAIN, PLAIN
+    return cache.key_bits, cache.value_bits
 
 
 def page(name: str) -> str:
@@ -102,7 +148,7 @@ def page(name: str) -> str:
     machine = describe()
     model, tokenizer = load(name)
     ids = tokenizer.encode(held_out("prose")[0])[: TOKENS + STEPS]
-    header = ("cache", "KL", "MB", "prompt, ms", "step, ms")
+    header = ("cache", "KL", "bytes", "prompt, ms", "step, ms")
     table = Table("Loss, memory and time", header, tuple(measure(model, ids)), NOTE)
     head = HEAD.format(
         machine=machine,
