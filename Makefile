@@ -101,7 +101,7 @@ pytest: $(INSTALLED) metal-host
 	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder $(EVERYDAY)
 
 # Property tests with random examples, and attacks on a core built with sanitizers, for a
-# number of seconds; SEED=... repeats a search.
+# number of seconds; SEED=... repeats a search. Two searches at once need a checkout each.
 SECONDS ?= 600
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
