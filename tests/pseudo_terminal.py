@@ -154,6 +154,15 @@ class Session:
             assert self.read(1), f"it ended without {text!r}:\n{self.raw}"
             assert time.monotonic() < end, f"it never wrote {text!r}:\n{self.raw}"
 
+    def wait_for_end(
+        self, pattern: re.Pattern[str], start: int, seconds: float = TIMEOUT
+    ) -> None:
+        """Read until what the program has written after `start` ends as the pattern does."""
+        end = time.monotonic() + seconds
+        while pattern.search(self.raw, max(start, len(self.raw) - 100)) is None:
+            assert self.read(1), f"it ended:\n{self.raw[start:]}"
+            assert time.monotonic() < end, f"it still runs:\n{self.raw[start:]}"
+
     def type(self, text: str) -> None:
         """Send keys; "\\x03" is Ctrl-C, "\\x04" Ctrl-D."""
         os.write(self._terminal, text.encode())

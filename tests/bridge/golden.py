@@ -31,7 +31,7 @@ from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked
 from h2o_pack.spec import CacheSpec, DeliverySpec
 from h2o_py.budgets import read_budgets
-from tests.bridge import stranger
+from tests import ten_minutes
 from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.plans import plan_of, rendered
 from tests.bridge.trees import build_tree
@@ -41,7 +41,7 @@ COPIED = "copied.txt"
 NO_FILE = "(no file)"
 MODEL_FILE = "/BundledModel.swift"
 PAGES = "pages"
-STRANGER = "ten-minutes"
+STRANGER = ten_minutes.GOLDEN.name
 DEMO, LARGE, APART, FETCHED = "demo", "Qwen3-4B-4bit", "demo-asset-pack", "demo-download"
 SEVERAL = "demo-and-demo-4bit"
 SERVER = "https://models.example.com/demo/1"
@@ -72,7 +72,7 @@ PACKAGES = {
 def golden_files(name: str) -> dict[str, str]:
     """Return {path below FOLDER: text} of what is committed for a package, or for PAGES."""
     if name == STRANGER:
-        return {f"{name}.txt": stranger.transcript()}
+        return {name: ten_minutes.transcript()}
     if name in (DEMO, PAGES):
         texts = pages() if name == PAGES else abridged(DEMO)
         return {f"{name}/{path}": text for path, text in texts.items()}

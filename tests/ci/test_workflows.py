@@ -172,45 +172,44 @@ case "$*" in
     touch "$3/lib/python3/site-packages/_editable_.pth"
     cp "$0" "$3/bin/python"
     cp "$TOOL" "$3/bin/uv"
-    cp "$TOOL" "$3/bin/h2o-pack"
-    echo "PATH=$PWD/$3/bin:\\$PATH" >"$3/bin/activate" ;;
+    cp "$TOOL" "$3/bin/h2o-pack" ;;
 esac
 """
 TOOL = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
 
 
-def test_readmes_commands_install_once_and_are_what_ci_types(tmp_path):
-    """With a Python that only notes its arguments; CI runs the script with a real one."""
+def test_the_demo_after_an_installation_compiles_nothing(tmp_path):
+    """With a Python that only notes its arguments; `.ci/ten-minutes` runs a real one."""
     checkout, tools = tmp_path / "checkout", tmp_path / "tools"
     tools.mkdir()
     tool(tools, "python3", PYTHON)
     tool(tools, "tool", TOOL)
-    lacking = ("requirements.lock", ".ci/uv.lock", ".ci/readme", "README.md", "Makefile")
-    for name in (*lacking, "pyproject.toml", "interface/kernel_text.py", "h2o_py/_pins.py"):
+    for name in (
+        "Makefile",
+        "requirements.lock",
+        ".ci/uv.lock",
+        "pyproject.toml",
+        "interface/kernel_text.py",
+        "h2o_py/_pins.py",
+    ):
         (checkout / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copy(ROOT / name, checkout / name)
     log = tmp_path / "log"
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "LOG": str(log), "TOOL": str(tools / "tool")}
-    process = ran(checkout / ".ci/readme", env=env)
-    assert process.returncode == 0, process.stderr
-    assert "Compiling the core, which takes" in process.stdout
-    assert "h2o-pack is installed in .venv" in process.stdout
+    installed = ran("make", "install", cwd=checkout, env=env, check=True)
+    assert "Compiling the core, which takes" in installed.stdout
+    assert "h2o-pack is installed in .venv" in installed.stdout
+    shown = ran("make", "demo", cwd=checkout, env=env, check=True)
+    assert "Compiling" not in shown.stdout
     asked = log.read_text("utf-8").splitlines()
     assert [line for line in asked if "--editable" in line] == [
         "python -m pip install --quiet --disable-pip-version-check --no-compile "
         "--no-build-isolation --no-deps --editable ."
     ]
     assert sum("--require-hashes" in line for line in asked) == 2
-    calls = [line.partition(" ")[2] for line in asked if line.startswith("h2o-pack")]
-    assert calls[:3] == ["doctor"] * 3  # as README types it, in the checkout, in another folder
-    shown = re.findall(
-        r"^h2o-pack (plan|chat|ios) ", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
-    )
-    tried = [call.split()[0] for call in calls[3:-2]]
-    assert set(tried) == set(shown)
-    assert all(call.endswith("--model demo") for call in calls[3:-2])
-    assert [call.split()[0] for call in calls[-2:]] == ["ios", "parity"]  # of make demo
+    calls = [line.split()[1] for line in asked if line.startswith("h2o-pack")]
+    assert calls == ["ios", "parity"]
 
 
 @pytest.mark.parametrize(
