@@ -40,8 +40,8 @@ MISTAKES = (
     "ios --model docs --max-kv 64",
 )
 MASKS = (
-    (re.compile(r"(?<=org\.example\.Chat-)[0-9a-f]{8}"), "########"),
-    (re.compile(r"\d[\d.,]*(?= tokens/s)"), "#"),
+    (re.compile(r"(?<=-)[0-9a-f]{8}(?=\): written to App)"), "########"),
+    (re.compile(r"\d\.\de[+-]\d\d"), "#.#e-##"),
     (re.compile(r"^\d+ ok, .*", re.MULTILINE), "# ok ..."),
 )
 """What differs between machines or runs, and what the golden file has instead."""

@@ -65,10 +65,11 @@ def test_a_report_on_several_models_fits_and_is_not_cut():
     output = console.export_text()
     assert too_wide(output) == []
     assert "\u2026" not in output
-    assert "heavy=4,recent=16" in output
-    for name in names:
-        table = output[output.index(f"\n{name}") :]
-        rows = table[: table.index("\u2514")].split()
+    assert "kv heavy=4,recent=16 " in output
+    tables = output.partition("\nlevel 1")[0].split(f"\n{names[1]}")
+    assert len(tables) == 2
+    for table in tables:
+        rows = table.split()
         assert (rows.count("equal"), rows.count("differs")) == (2, 2)
 
 

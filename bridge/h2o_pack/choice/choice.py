@@ -20,6 +20,8 @@ from h2o_pack.sizes import gigabytes
 TAKEN = "chosen"
 BELOW = ("lower quality", "no shapes")
 """Reasons against models that were not checked, because a better one fits."""
+BY_FIGURES = ("loses more", "not measured")
+"""Reasons against caches that the table's column of losses explains."""
 
 Reason = Literal[
     "no shapes",
@@ -118,11 +120,7 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
 
     verbose: also the models after the chosen one.
     """
-    console.print(
-        f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
-    )
-    for sentence in full_caches(choice):
-        caption(sentence, console, "bold")
+    print_chosen(choice, console)
     print_models(choice, console, verbose=verbose)
     if choice.caches:
         print_caches(choice, console)
@@ -133,6 +131,15 @@ def print_choice(choice: Choice, console: Console, *, verbose: bool = False) -> 
             console,
         )
     print_flags(choice, console)
+
+
+def print_chosen(choice: Choice, console: Console) -> None:
+    """Show the chosen model, and whether its cache keeps every token."""
+    console.print(
+        f"for {' and '.join(choice.devices)}, {choice.context:,} tokens", markup=False
+    )
+    for sentence in full_caches(choice):
+        caption(sentence, console, "bold")
 
 
 def print_flags(choice: Choice, console: Console) -> None:
@@ -218,5 +225,7 @@ def print_caches(choice: Choice, console: Console) -> None:
 
 
 def verdict(refused: Refusal | None) -> str:
-    """Say that a candidate was chosen, or why it was not."""
-    return f"[green]{TAKEN}[/]" if refused is None else refused.says
+    """Say that a candidate was chosen, or why it was not, in few words where figures say it."""
+    if refused is None:
+        return f"[green]{TAKEN}[/]"
+    return refused.reason if refused.reason in BY_FIGURES else refused.says

@@ -206,7 +206,7 @@ def too_large(search: Search, rows: int) -> CacheCandidate:
         return refused(search.kv, "memory", f"needs {need} GB with {rows:,} rows, but {room}")
     speed = "unknown" if cache.sustained is None else f"{cache.sustained:.0f}"
     where = trial.slowest.title
-    says = f"{speed} tokens per second with {rows:,} rows on {where}, less than {least:g}"
+    says = f"{speed} tokens/s on {where}, less than {least:g}"
     return refused(search.kv, "speed", says)
 
 
@@ -442,7 +442,7 @@ def unsuitable(question: Question, model: Model) -> Refusal | None:
     if limit is not None and question.model is None:
         return Refusal(
             "app size",
-            f"larger than {gigabytes(limit.bytes)} GB, the App Store's limit",
+            f"over the store's {gigabytes(limit.bytes)} GB",
         )
     least = weights + APP + BUFFER_CACHE
     for device in question.devices:

@@ -140,9 +140,9 @@ def models(
     """List the known models, the best first, or describe one of them.
 
     The order is that of published results. NAME is a name in the list, a folder, or an id on
-    the hub. Reads only metadata.
+    the hub: shows its published results with their source, and reads only its metadata.
     """
-    from h2o_pack.hub.resolve import find_model, listed
+    from h2o_pack.hub.resolve import describe_model, listed
     from h2o_pack.models import model_tables as report
 
     if name is None:
@@ -151,5 +151,8 @@ def models(
         return
     with out.progress() as say:
         spec = ModelSpec(name, CacheSpec(), revision, assume_full_attention)
-        model = find_model(spec, say, own=own)
-    out.show(report.model_result(model), lambda console: report.print_model(model, console))
+        model, known = describe_model(spec, say, own)
+    out.show(
+        report.model_result(model, known),
+        lambda console: report.print_model(model, known, console),
+    )

@@ -12,13 +12,14 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from h2o_pack.errors import Problems, model_error, shown, unreadable, usage_error
+from h2o_pack.errors import Problems, UserError, model_error, shown, unreadable, usage_error
 from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.files.paths import CONFIG, GIT_ID, SHA256, metadata_folder, why_unsafe
 from h2o_pack.files.text import CONFIG_BYTES, INDEX_BYTES, parse_object
@@ -51,6 +52,7 @@ FORMAT = 6
 """The version of the stored descriptions, which another version does not read."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
+STATED = "the hub cannot be reached: layers and sizes are as the catalogue states them"
 
 
 def resolve(name: str, *, revision: str = "", assume_full_attention: bool = False) -> Model:
@@ -121,6 +123,27 @@ def find_model(
     problems = Problems(f"{place.id}@{place.commit[:12]}")
     folder = downloaded(place)
     return inspect(place, problems, folder=folder, assume_full_attention=assume)
+
+
+def describe_model(
+    spec: ModelSpec, say: ProgressReporter, own: Path | None
+) -> tuple[Model, KnownModel | None]:
+    """Find a model as `find_model` does; return it, and its row of the catalogue.
+
+    If the hub cannot be reached, the model is the one that the catalogue states.
+    """
+    known = find(model_of_address(spec.model or "").partition("@")[0], own)
+    try:
+        model = find_model(spec, say, own=own)
+    except UserError as error:
+        from h2o_pack.hub.client import UnreachableError
+
+        if known is None or not isinstance(error, UnreachableError):
+            raise
+        model = find_model(spec, own=own, stated=True)
+        model = replace(model, remarks=(*model.remarks, STATED))
+    is_known = known is not None and model.id in (known.hub, known.name)
+    return model, known if is_known else None
 
 
 def refuse_file(name: str) -> None:

@@ -82,7 +82,7 @@ class FixedBytes:
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """One model, described by its own files."""
+    """One model, described by its own files, and what is published of it."""
 
     id: Annotated[str, doc("Hub id, short name or folder name.")]
     commit: Annotated[str, doc("Commit on the hub; empty for folders.")]
@@ -101,6 +101,9 @@ class ModelDescription:
     fixed_bytes: FixedBytes
     weights: Weights
     files: Annotated[tuple[ModelFile, ...], doc("Files that inference needs.")]
+    published: Annotated[
+        CatalogueEntry | None, doc("Entry of the catalogue; null if the model has none.")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +147,8 @@ def entry(row: KnownModel, model: Model | None) -> CatalogueEntry:
     )
 
 
-def model_result(model: Model) -> ModelResult:
-    """Return one model as --json prints it."""
+def model_result(model: Model, known: KnownModel | None) -> ModelResult:
+    """Return one model as --json prints it; known: its row of the catalogue."""
     return ModelResult(
         model=ModelDescription(
             id=model.id,
@@ -158,6 +161,7 @@ def model_result(model: Model) -> ModelResult:
             fixed_bytes=FixedBytes(**fixed_bytes(model.config)),
             weights=model.weights,
             files=model.files,
+            published=None if known is None else entry(known, model),
         )
     )
 
@@ -179,7 +183,7 @@ def print_catalogue(models: Iterable[CatalogueEntry], console: Console) -> None:
         SHAPES_EXPLAINED if wide else more,
     ):
         caption(text, console)
-    console.print("next: h2o-pack models NAME reads the model's own files", markup=False)
+    console.print("next: h2o-pack models NAME shows results, their source and layers")
 
 
 def weights(model: CatalogueEntry) -> str:
@@ -235,14 +239,37 @@ TEXT = ("license", "tools", "thinking")
 MMLU_PRO = "MMLU-Pro: percent answered, published by the model's makers; * with thoughts."
 
 
-def print_model(model: Model, console: Console) -> None:
-    """Show the description of one model, and its remarks."""
+def print_model(model: Model, known: KnownModel | None, console: Console) -> None:
+    """Show what is published of one model, its description, and its remarks."""
     table = Table(title=escape(model.id), title_justify="left", show_header=False)
-    for name, value in rows(model).items():
+    published = {} if known is None else published_rows(known)
+    for name, value in (*published.items(), *rows(model).items()):
         table.add_row(name, escape(value))
     console.print(table)
     for remark in model.remarks:
         caption(f"note: {remark}", console, "")
+
+
+def published_rows(known: KnownModel) -> Mapping[str, str]:
+    """Return the lines of a row of the catalogue."""
+    lines = {
+        "license": known.license or "-",
+        "tools": yes_no(known.tools),
+        "thinking": yes_no(known.thinking),
+        "languages": f"{known.languages or '-'}",
+    }
+    quality = known.quality
+    if quality is None:
+        return lines | {"quality": "no published results known"}
+    with_thoughts = ", with thoughts" if quality.thinking else ""
+    results = (
+        ("MMLU-Pro", quality.mmlu_pro, "of questions answered"),
+        ("IFEval", quality.ifeval, "of instructions followed"),
+    )
+    for name, percent, meaning in results:
+        known_percent = percent is not None
+        lines[name] = f"{percent:g}% {meaning}{with_thoughts}" if known_percent else "-"
+    return lines | {"published": f"{quality.source}\nread {quality.read}"}
 
 
 def rows(model: Model) -> Mapping[str, str]:
@@ -275,7 +302,7 @@ def rows(model: Model) -> Mapping[str, str]:
         lines["other caches"] = ", ".join(
             f"{name} {size:,} bytes" for name, size in fixed_bytes(config).items() if size
         )
-    lines["files"] = f"{len(model.files)}, {model.size / GB:.3f} GB"
+    lines["files"] = f"{len(model.files)}, {model.size / GB:.3f} GB" if model.files else "-"
     return lines
 
 

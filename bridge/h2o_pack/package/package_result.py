@@ -17,7 +17,7 @@ from rich.table import Table
 
 from h2o_pack.bundling.delivery import AppSize
 from h2o_pack.bundling.manifest import Manifest
-from h2o_pack.choice.choice import Choice, print_choice
+from h2o_pack.choice.choice import Choice, print_chosen
 from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
 from h2o_pack.files.paths import APP_FOLDER, SYSTEM_PROMPT, from_here
 from h2o_pack.memory.terms import MemoryPlan
@@ -240,7 +240,8 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
         )
         return
     for choice in choices.values():
-        print_choice(choice, console)
+        print_chosen(choice, console)
+        caption("`h2o-pack plan` with the same options shows the others, and why not.", console)
     print_package(result, console)
     for path in result.replaced:
         caption(

@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from h2o_pack.measure.machine import Machine
-from h2o_pack.printing import caption
+from h2o_pack.printing import caption, plain_table
 from h2o_pack.results import Count, Result, doc
 
 Verdict = Literal["equal", "differs", "not run"]
@@ -168,11 +167,9 @@ def print_report(report: Report, console: Console) -> None:
 
 def print_levels(levels: Sequence[Level], title: str, console: Console) -> None:
     """Show the cases of some levels as a table."""
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("level", no_wrap=True)
-    table.add_column("case", overflow="fold")
-    for column in ("checks", "outputs", "scores", "limit", "verdict"):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("level", "case", "checks", "outputs", "scores", "limit", "verdict")
+    table = plain_table(*columns, text=("case",))
+    table.title, table.title_justify = escape(title), "left"
     for level in levels:
         name = f"{level.number} {level.name}"
         if level.not_run:

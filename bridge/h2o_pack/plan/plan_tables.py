@@ -230,7 +230,7 @@ def remarks(plan: PlanResult) -> Iterator[str]:
         first = group.places[0]
         settings = plan.models[-1].devices[first].remedies
         if plan.loaded[first].model is None and settings:
-            yield f"{group.names}: would fit with {', or '.join(settings)}"
+            yield f"{group.names}: would just fit with {', or '.join(settings)}"
 
 
 def print_all(plan: PlanResult, console: Console) -> None:

@@ -376,11 +376,13 @@ def test_plan_shows_the_candidates_and_why_each_was_refused(run, monkeypatch):
     result = run("plan", *PHONE, "--min-speed", "1")
     assert result.exit_code == 0, result.output
     assert "chosen" in result.stdout
-    assert "larger than 4.00 GB" in result.stdout
+    assert "over the store's 4.00 GB" in result.stdout
     shown = " ".join(result.stdout.split())
     assert "GB: weights; app: GB to download. Qwen3.5-4B-4bit: about 2." in shown
     lines = [line for line in result.stdout.splitlines() if not line.startswith("equivalent")]
     assert max(map(len, lines)) <= 80
+    ends = {line.rstrip().rpartition("  ")[2] for line in lines}
+    assert {"loses more", "not measured"} <= ends
     schemas.check(json.loads(run("plan", *PHONE, "--json").stdout), "plan")
 
 
@@ -415,13 +417,16 @@ def test_options_that_plan_cannot_use_are_refused(run):
 
 def test_ios_makes_what_was_chosen_for_a_model(run, tmp_path):
     output = tmp_path / "Demo"
-    options = ("--device", "iPhone 15", "--output", output, "--no-vendor", "--json")
-    document = json.loads(run("ios", "--model", "demo", *options).stdout)
+    arguments = ("ios", "--model", "demo", "--device", "iPhone 15", "--output", output)
+    document = json.loads(run(*arguments, "--no-vendor", "--json").stdout)
     [model] = document["models"]
     assert model["kv"] == "16"
     assert model["choice"]["context"] == 2048
     assert model["choice"]["caches"][0]["max_kv"] is None
     assert (output / "Package.swift").is_file()
+    shown = run(*arguments, "--dry-run").stdout
+    assert "demo keeps all 2,048 tokens (kv 16), so it forgets nothing" in shown
+    assert "loses more" not in shown  # `plan` compares
 
 
 def test_a_table_of_one_s_own_decides(run, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import best_first, known_models
+from h2o_pack.hub.client import unreachable
 from h2o_pack.hub.resolve import find_model, resolve
 from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
@@ -138,6 +139,33 @@ def test_one_model_is_described(run, tmp_path):
     assert (model["id"], model["commit"], model["folder"]) == ("mine", "", str(folder))
     assert model["kv_bytes_per_token"] == {"16": 2 * 2 * 2 * 8 * 4}
     assert model["weights"]["bytes"] == ALL
+    assert model["published"] is None
+    assert "license" not in output
+
+
+def unreachable_hub(*_arguments, **_options):
+    raise unreachable("mlx-community/Qwen3.5-4B-MLX-4bit")
+
+
+def test_what_is_published_of_a_model_is_shown_without_the_hub_too(run, monkeypatch):
+    monkeypatch.setattr("h2o_pack.hub.resolve.hub_contents", unreachable_hub)
+    output = " ".join(run("models", "Qwen3.5-4B-4bit").stdout.replace("│", " ").split())
+    quality = known_models()["Qwen3.5-4B-4bit"].quality
+    for text in (
+        "license apache-2.0 tools yes thinking yes languages 201",
+        "MMLU-Pro 79.1% of questions answered, with thoughts",
+        "IFEval 89.8% of instructions followed, with thoughts",
+        f"{quality.source} read {quality.read}",
+        "8 full, 4 KV heads of 256",
+        "note: the hub cannot be reached: layers and sizes are as the catalogue states them",
+    ):
+        assert text in output
+    document = json.loads(run("models", "Qwen3.5-4B-4bit", "--json").stdout)
+    published = schemas.check(document, "models")["model"]["published"]
+    assert published["quality"]["mmlu_pro"] == quality.mmlu_pro
+    assert published["languages"] == 201
+    assert "no published results known" in run("models", "demo").stdout
+    assert run("models", "Qwen3.5-4B-4bit@v1").exit_code == ExitCode.NETWORK
 
 
 def test_a_model_of_the_hub_is_described_without_its_weights(run, hub):
