@@ -45,14 +45,14 @@ def walk(context: click.Context) -> Iterator[click.Context]:
         for name in context.command.list_commands(context):
             command = context.command.get_command(context, name)
             if command is not None and not command.hidden:
-                yield from walk(click.Context(command, info_name=name, parent=context))
+                yield from walk(command.context_class(command, info_name=name, parent=context))
 
 
 def help_of(context: click.Context) -> str:
     """Return a command's help with all of its options."""
     from h2o_pack.cli.frame import full_help
 
-    wide = click.Context(
+    wide = context.command.context_class(
         context.command, context.parent, context.info_name, terminal_width=WIDTH
     )
     return full_help(wide)

@@ -1,6 +1,7 @@
 """What commands show people fits a terminal of 80 columns."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -75,7 +76,9 @@ def test_a_report_on_several_models_fits_and_is_not_cut():
 
 @pytest.mark.parametrize("name", main.files)
 def test_the_help_of_a_command_fits(run, name):
-    assert too_wide(run(name, "--help").output) == []
+    output = run(name, "--help").output
+    assert too_wide(output) == []
+    assert re.findall(r".*\w-$", output, re.MULTILINE) == []
 
 
 def test_a_table_of_figures_has_each_figure_whole(capsys):

@@ -13,7 +13,7 @@ from h2o_pack.cli.terminal import Terminal
 from h2o_pack.errors import Problems, UserError
 
 
-@command(example="h2o-pack chat --model Qwen3-4B-4bit --max-kv 2048 --recall")
+@command(example='h2o-pack chat --device "iPhone 15 Pro"')
 @common.model_options()
 @common.cache_options(max_kv="every token is kept, or chosen for --device")
 @common.device_options(

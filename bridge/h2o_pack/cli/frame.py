@@ -23,7 +23,7 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -51,8 +51,40 @@ CONTINUED = ("ios", "update", "vendor", "eval")
 BUG = "This is an error in h2o-pack itself: run the command again with --debug and report it."
 
 
+class HelpText(click.HelpFormatter):
+    """Help whose lines break between words only: click also breaks words after a hyphen."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(unbroken(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *args: Any, **options: Any) -> None:
+        """Write options or commands, each with its meaning."""
+        super().write_dl([(name, unbroken(text)) for name, text in rows], *args, **options)
+
+    def getvalue(self) -> str:
+        """Return what was written."""
+        return super().getvalue().replace(UNBROKEN_HYPHEN, "-")
+
+
+UNBROKEN_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+
+def unbroken(text: str) -> str:
+    """Return a text in which no line ends after a hyphen, until `HelpText` returns it."""
+    return text.replace("-", UNBROKEN_HYPHEN)
+
+
+class HelpContext(click.Context):
+    """The context of a command whose help is `HelpText`."""
+
+    formatter_class = HelpText
+
+
 class Commands(click.Group):
     """A group that imports its commands when they are used and maps errors to exit codes."""
+
+    context_class = HelpContext
 
     def __init__(self, sections: Mapping[str, Mapping[str, str]], **options: Any) -> None:
         """Store the commands of each section of the help, each with its file."""
@@ -241,6 +273,8 @@ def command(*, example: str) -> Callable[[Callable[..., None]], click.Command]:
 
 class Helpful(click.Command):
     """A command whose --help leaves out options that few users need, and --help-all none."""
+
+    context_class = HelpContext
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all parameters, --help-all too if --help leaves out an option."""

@@ -149,7 +149,7 @@ def refused(what: str, where: str) -> UserError:
     return usage_error(what, REMEDY, where=where)
 
 
-@command(example="h2o-pack ios --model Qwen3-4B-4bit --max-kv 512 --device iPhone16,1")
+@command(example='h2o-pack ios --device "iPhone 15 Pro" --name Chat')
 @common.model_options(several=True)
 @common.cache_options(max_kv="chosen for --device")
 @common.device_options(

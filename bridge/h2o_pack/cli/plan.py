@@ -15,7 +15,7 @@ from h2o_pack.errors import ExitCode, Problems, usage_error
 from h2o_pack.spec import CacheSpec, ModelSpec
 
 
-@command(example="h2o-pack plan --model Qwen3-4B-4bit --max-kv 512 --device 'iPhone 16 Pro'")
+@command(example='h2o-pack plan --device "iPhone 15 Pro"')
 @common.model_options(several=True)
 @common.cache_options(max_kv="a cache that keeps every token")
 @common.settings

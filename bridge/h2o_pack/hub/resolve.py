@@ -52,7 +52,7 @@ FORMAT = 6
 """The version of the stored descriptions, which another version does not read."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
-STATED = "the hub cannot be reached: layers and sizes are as the catalogue states them"
+STATED = "the hub cannot be reached: layers and sizes are the catalogue's"
 
 
 def resolve(name: str, *, revision: str = "", assume_full_attention: bool = False) -> Model:

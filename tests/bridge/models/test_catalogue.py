@@ -157,7 +157,7 @@ def test_what_is_published_of_a_model_is_shown_without_the_hub_too(run, monkeypa
         "IFEval 89.8% of instructions followed, with thoughts",
         f"{quality.source} read {quality.read}",
         "8 full, 4 KV heads of 256",
-        "note: the hub cannot be reached: layers and sizes are as the catalogue states them",
+        "note: the hub cannot be reached: layers and sizes are the catalogue's",
     ):
         assert text in output
     document = json.loads(run("models", "Qwen3.5-4B-4bit", "--json").stdout)
