@@ -194,10 +194,12 @@ def compute(
     metadata = {name: str(value) for name, value in vars(record).items() if name != "made_by"}
     metadata["tokens"] = json.dumps(tokens)
     scratch = target.with_name(WRITTEN)
-    save_prompt_cache(str(scratch), caches, metadata)
-    scratch.rename(target)
-    with target.open("rb") as file:
+    file: Any
+    with scratch.open("wb") as file:  # unlike a file that MLX opens, it says why writing fails
+        save_prompt_cache(file, caches, metadata)
+        file.flush()
         os.fsync(file.fileno())
+    scratch.rename(target)
     return len(tokens)
 
 

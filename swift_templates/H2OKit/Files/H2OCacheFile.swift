@@ -19,7 +19,17 @@ package enum H2OCacheFile {
         /// - Parameter file: its name ends in .safetensors
         /// - Throws: an error of writing
         package func write(to file: URL) throws {
-            try MLX.save(arrays: arrays, metadata: header, url: file)
+            do {
+                try MLX.save(arrays: arrays, metadata: header, url: file)
+            } catch {
+                // MLX does not say why it cannot write. Where the disk is full, writing more fails
+                // too, with an error of the system.
+                let handle = try FileHandle(forWritingTo: file)
+                defer { try? handle.close() }
+                try handle.seekToEnd()
+                try handle.write(contentsOf: Data(count: 1 << 20))
+                throw error
+            }
         }
     }
 

@@ -43,7 +43,7 @@ package enum RegularFile {
     }
 
     /// - Parameter number: the number of the system's error; nil if there is none
-    private static func failure(
+    package static func failure(
         _ code: CocoaError.Code, _ file: URL, _ number: Int32? = nil
     ) -> CocoaError {
         var info: [String: Any] = [NSFilePathErrorKey: file.path]

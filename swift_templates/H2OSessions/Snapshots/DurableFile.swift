@@ -21,7 +21,7 @@ enum DurableFile {
         let path = new.path(percentEncoded: false)
         let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
-            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: new.path])
+            throw RegularFile.failure(.fileWriteUnknown, new, errno)
         }
         close(descriptor)
         do {
@@ -105,7 +105,7 @@ enum DurableFile {
     private static func rename(_ new: URL, to file: URL) throws {
         let (from, to) = (new.path(percentEncoded: false), file.path(percentEncoded: false))
         guard Foundation.rename(from, to) == 0 else {
-            throw CocoaError(.fileWriteUnknown, userInfo: [NSFilePathErrorKey: file.path])
+            throw RegularFile.failure(.fileWriteUnknown, file, errno)
         }
         // Writes the folder to the medium, because it contains the file's new name.
         let folder = open(file.deletingLastPathComponent().path(percentEncoded: false), O_RDONLY)

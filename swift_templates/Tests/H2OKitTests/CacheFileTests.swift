@@ -32,6 +32,17 @@ final class CacheFileTests: FolderTestCase {
         }
     }
 
+    #if os(Linux)
+        func testAFullDiskIsTheSystemsErrorAndNotThatOfMLX() throws {
+            let full = file("full")
+            try FileManager.default.createSymbolicLink(
+                at: full, withDestinationURL: URL(filePath: "/dev/full"))
+            XCTAssertThrowsError(try H2OCacheFile.save(filled(), to: full)) {
+                XCTAssertEqual(H2OCacheError(fileError: $0, full), .noSpace(full), "\($0)")
+            }
+        }
+    #endif
+
     func testWhatIsNotAFileIsRefusedBeforeItIsRead() throws {
         let pipe = folder.appending(path: "pipe")
         XCTAssertEqual(mkfifo(pipe.path, 0o600), 0)

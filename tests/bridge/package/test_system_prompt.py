@@ -2,9 +2,11 @@
 
 import importlib.resources
 import json
+import resource
 import shutil
 
 import mlx.core as mx
+import mlx_lm.models.cache
 import pytest
 from mlx_lm.models.cache import (
     ArraysCache,
@@ -76,6 +78,22 @@ def package(ios, tmp_path):
         return ios("--name", "Demo", "--system", file, *options, max_kv=max_kv, **settings)
 
     return command
+
+
+def test_a_disk_that_is_full_is_named_as_the_cause(package, monkeypatch):
+    save = mlx_lm.models.cache.save_prompt_cache
+
+    def on_a_full_disk(*arguments):
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+        try:
+            save(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    monkeypatch.setattr(mlx_lm.models.cache, "save_prompt_cache", on_a_full_disk)
+    result = package(code=ExitCode.OUTPUT)
+    assert "cannot be written: File too large" in result.stderr
 
 
 @pytest.fixture
