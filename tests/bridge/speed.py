@@ -13,7 +13,7 @@ from pathlib import Path
 from docs.docgen.markdown import replaced, table
 from h2o_pack.measure.machine import describe
 
-PAGE = Path(__file__).parents[2] / "docs/performance.md"
+PAGE = Path(__file__).parents[2] / "docs/results/speed.md"
 MARK = "command speed"
 RUNS = 7
 CLICK = "import click"

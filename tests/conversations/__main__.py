@@ -1,4 +1,4 @@
-"""Long and interrupted conversations, by hand; `--write` writes docs/results/conversations.md.
+"""Long and interrupted conversations, by hand; `--write` writes docs/results/peers.md.
 
 python -m tests.conversations [PACKAGE] --write
 
@@ -30,7 +30,8 @@ TURN = {
     "active": "MLX's arrays, bytes",
 }
 """What is shown of a turn, by its name in the report."""
-PAGE = Path(__file__).parents[2] / "docs/results/conversations.md"
+PAGE = Path(__file__).parents[2] / "docs/results/peers.md"
+MARK = "the demo model"
 
 
 def main() -> None:
@@ -47,6 +48,8 @@ def main() -> None:
         folder = Path(name)
         package = options.package or demo(folder / "Demo")
         vendored = (package / "Vendor").is_dir()
+        if options.write and not vendored:
+            parser.error("--write needs a package with Vendor/, whose model has weights")
         settings = {"H2O_CONVERSATION_MODEL": "bundled"} if vendored else {}
         program = build(package, settings)
         size = {
@@ -57,11 +60,10 @@ def main() -> None:
         long.run(LONG, folder / "long")
         report = json.loads((folder / "long/long-conversation.json").read_text("utf-8"))
         kills = kill(program, options.kills, options.seed, folder / "kills")
-        on = "the demo model" if vendored else "a model of two layers without weights"
         text = long_conversation(report, program.host.name) + interrupted(kills, options.seed)
     print(text)  # noqa: T201
     if options.write:
-        PAGE.write_text(replaced(PAGE.read_text("utf-8"), on, text), "utf-8")
+        PAGE.write_text(replaced(PAGE.read_text("utf-8"), MARK, text), "utf-8")
 
 
 def long_conversation(report: dict[str, Any], host: str) -> str:

@@ -1,8 +1,8 @@
 """Bytes that one token moves in one layer, counted on the host that runs the kernels.
 
-`python -m tests.metal.traffic --write` puts the table into docs/performance.md. Counted are the
-distinct bytes that each threadgroup of a dispatch reads and writes: what has to come from and
-go to memory when a threadgroup's own repeats hit its caches.
+`python -m tests.metal.traffic --write` puts the table into docs/results/speed.md. Counted are
+the distinct bytes that each threadgroup of a dispatch reads and writes: what has to come from
+and go to memory when a threadgroup's own repeats hit its caches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.h2o_py.cases import make_cache, random_tokens, step
 from tests.metal.backend import evaluated, load_host, make_backend
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs/results/speed.md"
 BEGIN, END = "<!-- bytes per token: begin -->\n", "<!-- bytes per token: end -->\n"
 
 # The shapes of Qwen3-4B's attention.
@@ -95,7 +95,7 @@ def table(host, backend):
 
 
 def to_markdown(rows):
-    """The table for docs/performance.md."""
+    """The table for docs/results/speed.md."""
     lines = [
         f"For one token and one layer with a full cache of {ROWS} rows: {HEADS} query heads, "
         f"{KV_HEADS} KV heads of {DIM}, float16, groups of {GROUP_SIZE}. KiB read and written:",

@@ -1,1 +1,1 @@
-"""Measures the project's goals for speed, and writes docs/performance.md."""
+"""Measures the project's goals for speed, and writes docs/results/speed.md."""

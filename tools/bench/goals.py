@@ -42,20 +42,20 @@ class Section:
     claims: tuple[Claim, ...] = ()
 
 
-def goals(claims: Iterable[Claim]) -> Table:
-    """Return the table of goals."""
+def missed(claims: Iterable[Claim]) -> Table:
+    """Return the table of the goals that are not met."""
     rows = tuple(
         (
             claim.name,
             claim.dtype,
             f"{claim.value:.3g}",
-            "-" if claim.goal is None else f"{claim.direction} {claim.goal:.3g}",
-            claim.verdict,
+            f"{claim.direction} {claim.goal:.3g}",
         )
         for claim in claims
+        if claim.verdict == "not met"
     )
-    header = ("ratio", "dtype", "measured", "goal", "verdict")
-    return Table("Goals, each a ratio of this run", header, rows)
+    header = ("ratio", "dtype", "measured", "goal")
+    return Table("Goals that are not met", header, rows)
 
 
 def summary(claims: Iterable[Claim]) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -11,7 +10,6 @@ from msgspec import structs
 
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation import evaluation_report as reports
-from h2o_pack.measure.evaluation import evaluation_tables
 from h2o_pack.measure.evaluation.evaluation_report import Report
 from h2o_pack.measure.evaluation.preset import load_preset
 from h2o_pack.measure.evaluation.runner import Share, load_for_evaluation, run, write
@@ -118,14 +116,6 @@ def test_what_is_no_report_is_refused_by_name(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(UserError, match=f"results.json.*{message}"):
         reports.read(path)
-
-
-@pytest.mark.parametrize("name", ["bytes", "chat", "storages"])
-def test_the_committed_results_can_be_read_and_shown(name):
-    folder = Path(__file__).parents[3] / "docs/results" / name
-    report = reports.read(folder / "results.json")
-    page = evaluation_tables.render(report)
-    assert page == (folder / "README.md").read_text("utf-8")
 
 
 def test_the_file_of_results_has_a_line_for_each_cell(report, tmp_path):
