@@ -53,6 +53,14 @@ def test_perplexity_counts_the_tokens_after_the_first(demo, routed, small):
     assert found["window"] != found["standard"] != found["paper"]
 
 
+def test_scores_that_rank_alike_have_all_rows_in_common(demo, routed, small, monkeypatch):
+    model, _ = demo
+    ids = mx.random.randint(5, 1000, (2, 100), key=mx.random.key(9))
+    assert 0 < policies.in_common(model, ids) < 1
+    monkeypatch.setattr(policies, "PAPER", policies.ATTENTION)
+    assert policies.in_common(model, ids) == 1
+
+
 def test_a_cell_says_whether_the_samples_tell():
     window = [0.4, 0.5, 0.6, 0.5, 0.4, 0.6]
     for factor, told in ((0.5, " (better)"), (2, " (worse)")):
