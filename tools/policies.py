@@ -33,7 +33,10 @@ PAGE = Path(__file__).parents[1] / "docs/results/answers.md"
 MARK = "policies"
 Array = Any
 SAMPLES, PROMPT, CHUNK, GENERATED = 6, 1024, 512, 32
+FULL = "full cache"
 SINKS = 4
+HEAVY = PROMPT // 16
+"""Heavy hitters of a cache with an eighth of the rows."""
 BEFORE, READ, READ_ROWS = 32, 512, 256
 """The paper's protocol: tokens of the prompt, tokens read one by one, rows."""
 HEAD = """\
@@ -113,41 +116,58 @@ def predictions(model: Any, caches: list[Any], ids: Array, cuts: list[int]) -> I
 def generated(model: Any, caches: list[Any], ids: Array) -> Array:
     """Return the log-probabilities [B, G, V] of the tokens after the prompt."""
     prompt = ids.shape[1] - GENERATED
-    read: list[Array] = []
-    for logs in predictions(
-        model, caches, ids, [*range(0, prompt, CHUNK), *range(prompt, ids.shape[1])]
-    ):
-        mx.eval(logs)
-        read = [*read, logs] if logs.shape[1] == 1 else []
-    return mx.concatenate(read, axis=1)
+    cuts = [*range(0, prompt, CHUNK), *range(prompt, ids.shape[1])]
+    steps = []
+    for log_probabilities in predictions(model, caches, ids, cuts):
+        mx.eval(log_probabilities)
+        if log_probabilities.shape[1] == 1:
+            steps.append(log_probabilities)
+    return mx.concatenate(steps, axis=1)
 
 
-def divergences(model: Any, ids: Array) -> dict[tuple[str, str], list[float]]:
-    """Return each policy's divergence from the full cache in each sample, by rows and name."""
+Divergences = dict[tuple[str, str], list[float]]
+"""Divergence of each sample from the full cache, by the share of rows and the policy's name."""
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """Figures of one text.
+
+    perplexities: of text that is read token by token, by the policy's name. in_common: see
+    `in_common`.
+    """
+
+    divergences: Divergences
+    perplexities: dict[str, float]
+    in_common: float
+
+
+def divergences(model: Any, ids: Array) -> Divergences:
+    """Return how far each policy's predictions are from those of the full cache."""
     full = generated(model, make_prompt_cache(model), ids)
-    found = {}
+    result = {}
     for share, policies in ROWS.items():
         for policy in policies:
-            logs = generated(model, policy.caches(model, rows_of(share)), ids)
-            lost = (mx.exp(full) * (full - logs)).sum(-1).mean(-1)
-            found[share, policy.name] = lost.tolist()
-    return found
+            own = generated(model, policy.caches(model, rows_of(share)), ids)
+            by_sample = (mx.exp(full) * (full - own)).sum(-1).mean(-1)
+            result[share, policy.name] = by_sample.tolist()
+    return result
 
 
 def perplexities(model: Any, ids: Array) -> dict[str, float]:
     """Return the perplexity of text that is read token by token, by the policy's name."""
-    makers = {"full cache": make_prompt_cache(model)}
+    makers = {FULL: make_prompt_cache(model)}
     makers |= {p.name: p.caches(model, READ_ROWS) for p in (WINDOW, STANDARD, PAPER)}
-    found = {}
+    cuts = [0, *range(BEFORE, READ - 1)]
+    result = {}
     for name, caches in makers.items():
-        lost: list[Array] = []
-        cuts = [0, *range(BEFORE, READ - 1)]
-        read = predictions(model, caches, ids[:, : READ - 1], cuts)
-        for end, logs in zip([*cuts[1:], READ - 1], read, strict=True):
-            lost.append(-mx.take_along_axis(logs[:, -1], ids[:, end : end + 1], axis=-1))
-            mx.eval(lost[-1])
-        found[name] = math.exp(float(mx.concatenate(lost, axis=1).mean()))
-    return found
+        losses: list[Array] = []
+        steps = predictions(model, caches, ids[:, : READ - 1], cuts)
+        for end, step in zip([*cuts[1:], READ - 1], steps, strict=True):
+            losses.append(-mx.take_along_axis(step[:, -1], ids[:, end : end + 1], axis=-1))
+            mx.eval(losses[-1])
+        result[name] = math.exp(float(mx.concatenate(losses, axis=1).mean()))
+    return result
 
 
 def in_common(model: Any, ids: Array) -> float:
@@ -156,16 +176,16 @@ def in_common(model: Any, ids: Array) -> float:
     Both scores rank the tokens of a prompt that a cache with an eighth of the rows may evict;
     the share is of those that it keeps as heavy hitters, over layers, heads and samples.
     """
-    ranked = []
+    cuts = [*range(0, PROMPT, CHUNK)]
+    old = slice(SINKS, PROMPT - HEAVY)
+    heavy_hitters = []
     for policy in (PAPER, ATTENTION):
         caches = policy.caches(model, 2 * PROMPT)
-        for logs in predictions(model, caches, ids[:, :PROMPT], [*range(0, PROMPT, CHUNK)]):
-            mx.eval(logs)
-        heavy, old = PROMPT // 16, slice(SINKS, PROMPT - PROMPT // 16)
+        for log_probabilities in predictions(model, caches, ids[:, :PROMPT], cuts):
+            mx.eval(log_probabilities)
         scores = mx.stack([cache.scores[..., old] for cache in caches])
-        best = mx.argpartition(-scores, heavy, axis=-1)[..., :heavy]
-        ranked.append(best)
-    published, attention = ranked
+        heavy_hitters.append(mx.argpartition(-scores, HEAVY, axis=-1)[..., :HEAVY])
+    published, attention = heavy_hitters
     return float((published[..., None] == attention[..., None, :]).any(-1).mean())
 
 
@@ -182,31 +202,38 @@ def section(name: str, files: list[Path]) -> str:
     model, tokenizer = load(name)
     texts = {"prose": held_out("prose")}
     texts |= {file.stem: (file.read_text("utf-8"),) for file in files}
-    by_text: dict[str, dict[tuple[str, str], list[float]]] = {}
-    read: dict[str, dict[str, float]] = {}
-    common: dict[str, float] = {}
+    by_text: dict[str, TextFigures] = {}
     with routed():
         for text, documents in texts.items():
             ids = samples(Tokens(tokenizer, documents))
-            by_text[text] = divergences(model, ids)
-            read[text] = perplexities(model, ids)
-            common[text] = in_common(model, ids)
-            print(text, by_text[text], read[text], file=sys.stderr, flush=True)  # noqa: T201
+            by_text[text] = TextFigures(
+                divergences(model, ids), perplexities(model, ids), in_common(model, ids)
+            )
+            print(text, by_text[text], file=sys.stderr, flush=True)  # noqa: T201
+    head = HEAD.format(machine=machine, model=Path(name).name, samples=SAMPLES, sinks=SINKS)
+    return "\n".join((head, *tables(by_text)))
+
+
+def tables(by_text: Mapping[str, TextFigures]) -> Iterator[str]:
+    """Return the lines of the two tables, with their notes."""
     rows = [
-        (share, policy.name, *(_cell(lost, share, policy) for lost in by_text.values()))
+        (
+            share,
+            policy.name,
+            *(_cell(text.divergences, share, policy) for text in by_text.values()),
+        )
         for share, policies in ROWS.items()
         for policy in policies
     ]
-    names = next(iter(read.values()))
-    read_rows = [
-        (cache, *(_perplexity(found, cache) for found in read.values())) for cache in names
+    yield from (*markdown_table(("rows", "policy", *by_text), rows), "", NOTE, "")
+    caches = (FULL, WINDOW.name, STANDARD.name, PAPER.name)
+    read = [
+        (cache, *(_perplexity(text.perplexities, cache) for text in by_text.values()))
+        for cache in caches
     ]
-    head = HEAD.format(machine=machine, model=Path(name).name, samples=SAMPLES, sinks=SINKS)
-    after = markdown_table(("rows", "policy", *texts), rows)
-    one_by_one = markdown_table(("cache", *texts), read_rows)
-    shares = ", ".join(f"{share:.0%} ({text})" for text, share in common.items())
-    told = COMMON.format(shares=shares, chance=PROMPT // 16 / (PROMPT - PROMPT // 16 - SINKS))
-    return "\n".join((head, *after, "", NOTE, "", *one_by_one, "", READ_NOTE, "", told))
+    yield from (*markdown_table(("cache", *by_text), read), "", READ_NOTE, "")
+    shares = ", ".join(f"{text.in_common:.0%} ({name})" for name, text in by_text.items())
+    yield COMMON.format(shares=shares, chance=HEAVY / (PROMPT - HEAVY - SINKS))
 
 
 def rows_of(share: str) -> int:
@@ -215,19 +242,18 @@ def rows_of(share: str) -> int:
     return PROMPT * above // below
 
 
-def _cell(lost: Mapping[tuple[str, str], list[float]], share: str, policy: Policy) -> str:
-    found, window = lost[share, policy.name], lost[share, WINDOW.name]
-    mean = estimate(found)
+def _cell(by_policy: Divergences, share: str, policy: Policy) -> str:
+    own, window = by_policy[share, policy.name], by_policy[share, WINDOW.name]
+    mean = estimate(own)
     cell = f"{mean.mean:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
-    verdict = compare(found, window, lower_is_better=True).verdict
-    told = {"better": " (better)", "worse": " (worse)"}
-    return cell if policy == WINDOW else cell + told.get(verdict, "")
+    verdict = compare(own, window, lower_is_better=True).verdict
+    words = {"better": " (better)", "worse": " (worse)"}
+    return cell if policy == WINDOW else cell + words.get(verdict, "")
 
 
-def _perplexity(found: Mapping[str, float], name: str) -> str:
-    full = found["full cache"]
-    more = "" if name == "full cache" else f" ({found[name] / full - 1:+.1%})"
-    return f"{found[name]:.2f}{more}"
+def _perplexity(by_cache: Mapping[str, float], cache: str) -> str:
+    more = "" if cache == FULL else f" ({by_cache[cache] / by_cache[FULL] - 1:+.1%})"
+    return f"{by_cache[cache]:.2f}{more}"
 
 
 if __name__ == "__main__":

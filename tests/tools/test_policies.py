@@ -12,7 +12,8 @@ from tools.policies import PAPER, STANDARD, WINDOW, Policy
 @pytest.fixture
 def small(monkeypatch):
     for name, value in {
-        "PROMPT": 96, "CHUNK": 32, "GENERATED": 4, "SAMPLES": 6, "READ": 40, "READ_ROWS": 24,
+        "PROMPT": 96, "HEAVY": 6, "CHUNK": 32, "GENERATED": 4, "SAMPLES": 6,
+        "READ": 40, "READ_ROWS": 24,
         "ROWS": {"1/4": (WINDOW, STANDARD), "2/1": (STANDARD,)},
     }.items():  # fmt: skip
         monkeypatch.setattr(policies, name, value)
