@@ -241,7 +241,7 @@ def print_result(result: PackageResult, choices: Choices, console: Console) -> N
         return
     for choice in choices.values():
         print_chosen(choice, console)
-        caption("`h2o-pack plan` with the same options shows the others, and why not.", console)
+        caption("`h2o-pack plan` shows the other models and caches.", console)
     print_package(result, console)
     for path in result.replaced:
         caption(
