@@ -24,6 +24,7 @@ from tests.processes import ROOT
 LEAD = "import fcntl, os, sys, termios; fcntl.ioctl(2, termios.TIOCSCTTY, 0); "
 LEAD += "os.execvp(sys.argv[1], sys.argv[1:])"
 TIMEOUT = 60.0
+COLUMNS = 80
 ESCAPE = re.compile(r"\x1b\[([?>]?)([0-9;]*)([A-Za-z])|\x1b([=>])")
 HIDDEN = "25"
 ALLOWED_MODES = ("2004", HIDDEN)
@@ -198,7 +199,7 @@ class Session:
 @contextmanager
 def in_terminal(
     *command: object,
-    columns: int = 80,
+    columns: int = COLUMNS,
     rows: int = 24,
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,

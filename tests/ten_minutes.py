@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.processes import ROOT
-from tests.pseudo_terminal import in_terminal
+from tests.pseudo_terminal import COLUMNS, in_terminal
 
 GOLDEN = ROOT / "tests/golden/ten-minutes.txt"
 README = ROOT / "README.md"
@@ -129,14 +130,18 @@ def sections(lines: Sequence[str], shell: Sequence[str]) -> list[str]:
     assert "\ufffd" not in session.screen.text
     assert not session.screen.is_cursor_hidden
     _, *shown = session.screen.text.split("\n$ ")
-    return [masked(text) for text in shown[: len(lines)]]
+    return [masked(line, text) for line, text in zip(lines, shown, strict=False)]
 
 
-def masked(text: str) -> str:
-    """Replace what differs between machines; of doctor's checks, leave only the names."""
+def masked(line: str, text: str) -> str:
+    """Replace what differs between machines; of doctor's checks, leave only the names.
+
+    A line that the screen's edge breaks is one line.
+    """
     for pattern, mask in MASKS:
         text = pattern.sub(mask, text)
-    line, *output = text.splitlines()
+    typed_rows = math.ceil(len(f"$ {line}") / COLUMNS)
+    output = text.splitlines()[typed_rows:]
     if "doctor" in line:
         titles, *checks = output
         names = [match[1] for check in checks if (match := CHECK.match(check))]
