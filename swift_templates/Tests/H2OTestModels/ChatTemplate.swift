@@ -253,8 +253,10 @@ package struct TestTokenizer: TemplatedTokenizer {
 
     package func tokens(of text: String) -> [Int] {
         var (rest, found) = (text[...], [Int]())
-        while !rest.isEmpty {
-            let next = marks.first { rest.hasPrefix($0) } ?? String(rest.prefix(1))
+        let beginnings = Set(marks.compactMap(\.first))
+        while let character = rest.first {
+            let mark = beginnings.contains(character) ? marks.first { rest.hasPrefix($0) } : nil
+            let next = mark ?? String(character)
             found.append(ids[next] ?? 0)
             rest = rest.dropFirst(next.count)
         }
