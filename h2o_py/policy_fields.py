@@ -112,8 +112,8 @@ class RecallSettings:
         ask: How many tokens at the end of a chunk of a prompt attend to the whole archive.
             Default: 32.
         reach: How many archived tokens a generated token attends to in each KV head: those
-            whose keys match its query best. So does each token of a chunk of up to 8, which
-            checks a draft. 0 reads none, 2147483647 all. Default: 64.
+            whose keys match its query best. In a chunk of up to 8 tokens, which checks a draft,
+            each token does the same. 0 reads none, 2147483647 all. Default: 64.
         archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
         layers: Indices of the layers that recall. Default: all layers that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
@@ -207,8 +207,8 @@ RECALL_FIELDS = (
         flag="--recall-reach",
         help="archived tokens that a generated token reads per head",
         meaning="How many archived tokens a generated token attends to in each KV head: "
-        "those whose keys match its query best. So does each token of a chunk of up"
-        " to 8, which checks a draft. 0 reads none, 2147483647 all.",
+        "those whose keys match its query best. In a chunk of up to 8 tokens, which"
+        " checks a draft, each token does the same. 0 reads none, 2147483647 all.",
         default_meaning="64",
         default=64,
         least=0,

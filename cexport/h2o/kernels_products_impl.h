@@ -238,8 +238,8 @@ H2O_TARGET void split_pairs(const float* values, int count, float* out) {
   }
 }
 
-/// Calls run(rows, biases, first row, rows) for all rows at once if they are not quantized,
-/// and for each tile if they are. Rows of bfloat16 are paired if their length allows it.
+/// Calls run(rows, biases, first row, rows): once for rows that are not quantized, and once per
+/// tile for quantized rows. Rows of bfloat16 are paired if their length allows it.
 template <class Run>
 H2O_TARGET void for_rows(RowsView view, int row_count, int dim, Run run) {
   if (view.packing.bits == 8) {

@@ -71,8 +71,8 @@ struct Recall {
   /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
   int ask = 32;
   /// How many archived tokens a generated token attends to in each KV head: those whose
-  /// keys match its query best. So does each token of a chunk of up to 8, which checks a
-  /// draft. 0 reads none, 2147483647 all.
+  /// keys match its query best. In a chunk of up to 8 tokens, which checks a draft, each
+  /// token does the same. 0 reads none, 2147483647 all.
   int reach = 64;
   /// Bits of an archived key or value; 16 keeps their dtype.
   int archive_bits = 4;

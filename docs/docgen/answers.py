@@ -16,7 +16,6 @@ from h2o_pack.measure.evaluation.evaluation_report import (
     Report,
     read,
 )
-from h2o_pack.measure.evaluation.evaluation_tables import origin
 from h2o_pack.measure.evaluation.statistics import Estimate, compare, estimate
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -79,7 +78,9 @@ def figure(estimate: Estimate, digits: int = 2) -> str:
 
 def sections(report: Report) -> str:
     """Return all tables of a report: of each group the caches, and then the tasks."""
-    parts = [f"## {report.title}", origin(report)]
+    seeds = ", ".join(map(str, report.seeds))
+    origin = f"Model {report.model.name}; {report.text}; seeds {seeds}. {report.machine}."
+    parts = [f"## {report.title}", origin]
     for experiment in report.experiments:
         for group in experiment.groups:
             length = f"{group.cells[0].length:,}"

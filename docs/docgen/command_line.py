@@ -8,7 +8,7 @@ import click
 
 from docs.docgen.markdown import code, fence, plain, table
 
-PROGRAM, WIDTH = "h2o-pack", 92
+PROGRAM, WIDTH = "h2o-pack", 72
 COMMON = """\
 Results go to standard output, everything else to standard error. `NO_COLOR` is respected, and
 colors and progress bars appear only in a terminal.

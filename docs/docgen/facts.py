@@ -12,6 +12,8 @@ from docs.docgen.markdown import code, plain, table, yes
 LAST = ("measured", "source")
 HIDDEN = ("config",)
 """Keys that the tables leave out."""
+RARE = 4
+"""A column that less than one row in so many has is joined with others."""
 
 
 def tables(name: str) -> str:
@@ -61,13 +63,34 @@ def is_rows(value: object) -> bool:
 
 
 def rows_table(rows: list[Mapping[str, Any]]) -> str:
-    """Write rows with the columns that any of them has, in the order of the file."""
+    """Write rows with the columns that any of them has, in the order of the file.
+
+    Columns that few rows have are joined in one.
+    """
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    columns = [key for key in columns if key not in (*LAST, *HIDDEN)] + [
-        k for k in LAST if k in columns
-    ]
-    heads = [key.replace("_", " ") for key in columns]
-    return table(heads, [[named(row, columns[0]), *values(row, columns[1:])] for row in rows])
+    columns = [key for key in columns if key not in (*LAST, *HIDDEN)]
+    rare = [key for key in columns if sum(key in row for row in rows) < len(rows) / RARE]
+    common = [key for key in columns if key not in rare]
+    last = [key for key in LAST if any(key in row for row in rows)]
+    heads = [*(key.replace("_", " ") for key in common), *(["besides"] if rare else []), *last]
+    return table(
+        heads,
+        [
+            [
+                named(row, common[0]),
+                *values(row, common[1:]),
+                *([besides(row, rare)] if rare else []),
+                *values(row, last),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def besides(row: Mapping[str, Any], keys: list[str]) -> str:
+    """Write the keys that a row has of these, with their values."""
+    parts = (f"{key.replace('_', ' ')}: {cell(row[key])}" for key in keys if key in row)
+    return "; ".join(parts)
 
 
 def named(row: Mapping[str, Any], key: str) -> str:

@@ -34,7 +34,7 @@ FULL = ("16", "8", "4")
 """Storages of the caches that keep every token, from the largest."""
 GB = 1e9
 SAMPLE = f"h2o-pack plan --model {MODEL} --max-kv {MAX_KV} --device '{DEVICE}'"
-WIDTH = 100  # columns
+WIDTH = 72  # columns
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ PALETTES = {
 class Memory:
     """Bytes of the app at each of CONTEXTS, with a bound and without, and iOS's limit.
 
-    full: of each storage in FULL.
+    full: of each storage in FULL. flash: bytes of files with a bound, at the last of CONTEXTS.
     """
 
     bounded: tuple[int, ...]
+    flash: int
     full: tuple[tuple[int, ...], ...]
     limit: int
 
@@ -79,20 +80,22 @@ def planned() -> Memory:
     """Run `h2o-pack plan` for each of CONTEXTS, with --max-kv and without."""
     bounded = [plan(context, "--max-kv", str(MAX_KV)) for context in CONTEXTS]
     return Memory(
-        bounded=tuple(size for size, _ in bounded),
+        bounded=tuple(size for size, _, _ in bounded),
+        flash=bounded[-1][1],
         full=tuple(tuple(plan(context, "--kv", kv)[0] for context in CONTEXTS) for kv in FULL),
-        limit=bounded[0][1],
+        limit=bounded[0][2],
     )
 
 
-def plan(context: int, *options: str) -> tuple[int, int]:
-    """Return the bytes that the app needs on the device, and its limit there."""
+def plan(context: int, *options: str) -> tuple[int, int, int]:
+    """Return the bytes of memory and of files that the app needs, and its limit of memory."""
     arguments = ["plan", "--model", MODEL, "--device", DEVICE, "--context", str(context)]
     printed = CliRunner().invoke(
         h2o_pack, [*arguments, *options, "--json"], catch_exceptions=False
     )
-    device = json.loads(printed.stdout)["models"][0]["devices"][0]
-    return device["needed"], device["entitled"]["limit"]
+    model = json.loads(printed.stdout)["models"][0]
+    device, recall = model["devices"][0], model["recall"] or {}
+    return device["needed"], recall.get("archive_bytes", 0), device["entitled"]["limit"]
 
 
 def draw(memory: Memory, palette: Palette, path: Path) -> None:
@@ -130,14 +133,15 @@ def lines(axes: Axes, memory: Memory, palette: Palette) -> None:
         10_500, 4.95, "every token kept", color=palette.unbounded, ha="right", va="bottom"
     )
     axes.text(
-        end, bounded[-1] - 0.3, f"--max-kv {MAX_KV}, the rest on flash: {bounded[-1]:.1f} GB",
+        end, bounded[-1] - 0.3,
+        f"--max-kv {MAX_KV}: {bounded[-1]:.1f} GB, and {memory.flash / GB:.1f} GB on flash",
         color=palette.bounded, fontweight="bold", ha="right", va="top",
     )  # fmt: skip
 
 
 def frame(axes: Axes, palette: Palette) -> None:
     """Draw axes that start at zero and a light grid."""
-    axes.set_title(f"Memory of an app with {MODEL} while a conversation grows", loc="left")
+    axes.set_title(f"Memory of an app with {MODEL}, computed by h2o-pack plan", loc="left")
     axes.set_xlim(0, CONTEXTS[-1] + 3500)
     axes.set_ylim(0, 8.6)
     axes.set_xticks([0, 8192, 16384, 24576, 32768])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.docgen.markdown import code, plain, table, yes
+from docs.docgen.markdown import code, plain, table
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference/schemas"
 
@@ -39,14 +39,18 @@ def files() -> dict[str, str]:
 def section(name: str, schema: Mapping[str, Any]) -> str:
     """Return the Markdown of one document."""
     rows = [
-        (code(path), kind(member, schema), yes(required), plain(member.get("description", "")))
+        (
+            code(path),
+            f"{kind(member, schema)}{'' if required else ', optional'}",
+            plain(member.get("description", "")),
+        )
         for path, member, required in members(schema, schema)
     ]
     parts = [
         f"## {name}",
         plain(schema.get("description", schema.get("title", ""))),
         f"The schema: [{name}.json](schemas/{name}.json).",
-        table(["key", "type", "always there", "meaning"], rows) if rows else "",
+        table(["key", "type", "meaning"], rows) if rows else "",
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -10,8 +10,8 @@ public struct H2ORecall: Hashable, Sendable {
     /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
     public let ask: Int
     /// How many archived tokens a generated token attends to in each KV head: those whose keys
-    /// match its query best. So does each token of a chunk of up to 8, which checks a draft. 0
-    /// reads none, 2147483647 all.
+    /// match its query best. In a chunk of up to 8 tokens, which checks a draft, each token does
+    /// the same. 0 reads none, 2147483647 all.
     public let reach: Int
     /// Bits of an archived key or value; 16 keeps their dtype.
     public let archiveBits: Int

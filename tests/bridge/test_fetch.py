@@ -203,7 +203,7 @@ def test_a_repository_in_the_cache_runs_nothing_and_gives_nothing(
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_what_is_no_file_in_the_place_of_a_stored_pack_is_refused(repositories, cache, kind):
+def test_only_a_file_is_taken_as_a_stored_pack(repositories, cache, kind):
     sources(cache, repositories.url)
     place = store(cache, "mlx-swift-lm")
     place.unlink()

@@ -17,12 +17,12 @@ EVIL = "\x1b]0;PWN\x07\x9b31m\u202etxt"
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\x9b", "\r", "\b", "\u202e", "\u2066"])
-def test_what_a_terminal_obeys_is_replaced(character):
+def test_control_characters_are_replaced(character):
     assert plain(f"a{character}b\n\tc") == "a\ufffdb\n\tc"
 
 
 @pytest.mark.parametrize("stderr", [False, True])
-def test_nothing_that_a_console_prints_has_it(stderr, capsys):
+def test_no_console_prints_a_control_character(stderr, capsys):
     table = Table("check")
     table.add_row(EVIL)
     screen = plain_console(stderr=stderr)
@@ -44,7 +44,7 @@ def test_nothing_that_a_console_prints_has_it(stderr, capsys):
     ],
 )
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--debug"]])
-def test_no_error_has_it_whoever_raised_it(error, arguments, capsys, monkeypatch):
+def test_no_error_contains_a_control_character(error, arguments, capsys, monkeypatch):
     def stop(**_options):
         raise error
 

@@ -407,7 +407,7 @@ def test_rows_of_another_shape_or_format_have_no_place(tmp_path):
     assert append(folder, 1) == 1
 
 
-def test_what_can_not_be_written_ends_the_archive(tmp_path):
+def test_a_failed_write_ends_the_archive(tmp_path):
     text = """
 import resource
 folder = opened(Path(sys.argv[1]))

@@ -22,13 +22,7 @@ from tests.conversations.program import LONG, Kills, build, kill
 
 # glibc keeps an arena per thread, and with it pages that the thread has freed.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
-TURN = {
-    "new": "prompt, tokens",
-    "read": "read",
-    "generated": "generated",
-    "seen": "total",
-    "active": "MLX's arrays, bytes",
-}
+TURN = {"seen": "tokens so far", "active": "MLX's arrays, bytes"}
 """What is shown of a turn, by its name in the report."""
 PAGE = Path(__file__).parents[2] / "docs/results/peers.md"
 MARK = "the demo model"
@@ -87,7 +81,8 @@ def long_conversation(report: dict[str, Any], host: str) -> str:
     sizes = ", ".join(f"{count:,}" for count in report["snapshots"])
     return (
         f"On {host}; {machine.processor}, {machine.cores} cores.\n\n"
-        f"**{len(turns)} turns, {turns[-1]['seen']:,} tokens.** After turn 5 the memory of the "
+        f"**{len(turns)} turns, {turns[-1]['seen']:,} tokens,** with prompts of "
+        f"{turns[-1]['new']:,}. After turn 5 the memory of the "
         f"process grows by {100 * (max(growths) / growths[0] - 1):.2f}%, without freed memory "
         f"and without the text of the messages, {turns[-1]['text']:,} bytes, which the app "
         f"keeps.\n\n{table(('turn', *TURN.values(), 'process, MB'), rows)}\n\n"

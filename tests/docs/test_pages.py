@@ -263,7 +263,7 @@ def defined(*patterns: tuple[str, str]) -> set[str]:
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda text: text[:40])
-def test_it_names_tests_that_exist_or_says_that_nothing_protects(promise):
+def test_a_promise_names_tests_or_says_that_nothing_protects(promise):
     tests = TEST.findall(promise)
     assert bool(tests) != promise.startswith("Not protected: ")
     assert set(tests) <= defined(("tests", "test_*.py"), ("swift_templates/Tests", "*.swift"))

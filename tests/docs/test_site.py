@@ -87,6 +87,10 @@ def test_every_page_can_be_reached_from_the_navigation(pages):
     assert {page.path for page in pages} - {"404.html"} <= reached
 
 
+def test_no_program_is_published(site):
+    assert not [path for path in site.rglob("*") if path.suffix in (".py", ".pyc")]
+
+
 def test_no_page_loads_anything_from_elsewhere(site, pages):
     for page in pages:
         assert page.resources

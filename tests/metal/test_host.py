@@ -202,7 +202,7 @@ def test_an_access_outside_of_a_buffer_is_an_error(host, changes, message):
         ("two_sums", 64, "is in simd_sum while thread 0 .* waits in another simd_sum"),
     ],
 )
-def test_what_a_thread_must_not_do_is_an_error(host, kernel, threads, message):
+def test_wrong_accesses_of_a_thread_are_errors(host, kernel, threads, message):
     reads = kernel in ("read_before", "read_misaligned", "write_to")
     constants = {101: True} if kernel == "write_count" else {}
     arrays, outputs = ({0: ones()}, {1: ROW}) if reads else ({}, {0: ROW})

@@ -46,7 +46,7 @@ esac
 """
 
 
-def test_what_ends_otherwise_or_is_missing_is_counted(capsys):
+def test_tests_with_another_result_or_none_are_counted(capsys):
     plain = {"a": "passed", "b": "passed", "c": "failure"}
     other = {"a": "passed", "b": "error", "d": "passed"}
     assert own_tests.report("mlx-lm", plain, {"with routing": plain}) == 0
@@ -88,7 +88,7 @@ def test_swifts_tests_run_without_and_with_the_edits(tmp_path, monkeypatch):
     assert edited == {"LM.testA": "passed", "edited": "failed"}
 
 
-@pytest.mark.nightly("test_what_ends_otherwise_or_is_missing_is_counted")
+@pytest.mark.nightly("test_tests_with_another_result_or_none_are_counted")
 def test_tests_that_end_otherwise_are_named(tmp_path, capsys):
     build_tree(tmp_path, {"mlx-lm/tests/test_generate.py": TESTS})
 

@@ -89,7 +89,7 @@ def eval(  # noqa: A001  the command's name
     out: Terminal,
     **changes: Any,
 ) -> None:
-    """Measure what fewer rows and bits cost, beside the full cache.
+    """Compare fewer rows and bits with the full cache.
 
     An interrupted run goes on where it stopped if you repeat it. With --compare, exits with 1
     if the interval of a figure does not overlap its interval in FILE. Under mlx.launch, the

@@ -336,7 +336,7 @@ def vendor(
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Put edited copies of mlx-swift and mlx-swift-lm into PACKAGE.
+    """Copy edited mlx-swift and mlx-swift-lm into PACKAGE.
 
     The copies are in the folder Vendor. Git downloads the sources once, at the commits that
     this version of h2o-pack supports.

@@ -41,7 +41,7 @@ def plan(
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Plan a model's memory and speed on devices, or choose a model.
+    """Plan memory and speed on devices, or choose a model.
 
     Reads only the model's configuration and headers, never its weights. Needs no network for
     a model of the catalogue (`h2o-pack models` lists them). With several models, shows which
@@ -137,7 +137,7 @@ def models(
     own: Path | None,
     out: Terminal,
 ) -> None:
-    """List the known models, the best first, or describe one of them.
+    """List the known models, the best first, or describe one.
 
     The order is that of published results. NAME is a name in the list, a folder, or an id on
     the hub: shows its published results with their source, and reads only its metadata.

@@ -204,7 +204,7 @@ def hub_errors(hub_id: str, revision: str) -> Iterator[None]:
     try:
         yield
     except (EntryNotFoundError, HFValidationError, httpx2.HTTPError, OSError) as error:
-        # For a request that failed, the library says that the cache lacks the file.
+        # If a request fails, the library reports only that its cache lacks the file.
         is_request = isinstance(error, LocalEntryNotFoundError)
         cause = error.__cause__ if is_request and error.__cause__ else error
         raise explained(cause, hub_id, revision) from error

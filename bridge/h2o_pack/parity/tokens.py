@@ -63,7 +63,8 @@ def describe(request: Request, host: Host) -> str:
         f"sessions on {host.name} against mlx-lm, {request.dtype}: "
         f"{opening}{len(request.turns)} turns"
     )
-    return text + "".join(f"; {name} left out, see docs/parity.md" for name in request.left_out)
+    left_out = (f"; {name} left out, see docs/how-it-works.md" for name in request.left_out)
+    return text + "".join(left_out)
 
 
 def compare(

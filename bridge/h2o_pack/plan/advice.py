@@ -10,7 +10,7 @@ from h2o_pack.plan.workload import Workload
 from h2o_pack.sizes import megabytes
 from h2o_py.config import H2ORecall
 
-SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/choosing-max-kv.md)
+SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/answers.md)
 SHORT_RECENT = 64  # fewer recent tokens made the text of H2O reproductions incoherent
 
 

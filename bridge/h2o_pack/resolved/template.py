@@ -95,7 +95,7 @@ def in_order(value: Any) -> Any:
 class Conversation:
     """A chat with which templates are compared.
 
-    shows: what a template serves that renders it, one of `SHOWN`. prompt: whether the
+    shows: what a template can do if it renders this chat, one of `SHOWN`. prompt: whether the
     beginning of a reply is rendered too. tools: None if the chat has none. variables: options
     of templates.
     """

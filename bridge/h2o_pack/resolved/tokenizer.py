@@ -462,7 +462,7 @@ class Writer:
 
 
 def portable_replacement(expression: str) -> str:
-    """Return an expression for a replacement, where the app searches the whole text."""
+    """Return a regular expression whose matches the app replaces, anywhere in the text."""
     start = expression.startswith("^")
     if start and ("\n" in expression or "|" in expression):
         raise ExpressionError('has "^", which the app also finds inside a text')

@@ -33,7 +33,7 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     /// It identifies the model, because caches of one model cannot be used with another. nil if
     /// the manifest does not contain it.
     package let digest: String?
-    /// Size in bytes of the pieces in which a model is downloaded if it is not in the app.
+    /// Bytes of a piece. An app downloads a model that it does not contain in such pieces.
     package let pieceSize: Int?
     /// The most tokens of a prompt that are read at once; nil means ``defaultPromptChunk``.
     package let promptChunk: Int?

@@ -151,9 +151,9 @@ package struct PromptFormat {
         package var replaced = 0
     }
 
-    /// The number of tokens at the end of a prompt that only begin the reply and are not in the
-    /// tokens of a complete reply, such as the mark of a thought. At least 1, because a reply is
-    /// generated after at least one token; 0 without a template.
+    /// The number of tokens at the end of a prompt that a complete reply in the transcript lacks,
+    /// such as the mark that begins a thought. At least 1, because a reply is generated after at
+    /// least one token. 0 without a template.
     ///
     /// - Throws: the template's own error
     func replyBegin() throws -> Int {

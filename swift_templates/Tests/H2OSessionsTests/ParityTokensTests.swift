@@ -259,8 +259,8 @@ struct ParityAnswer: Encodable {
         let name: String
         /// What made the caches at the end of the conversation.
         var steps = [H2OTrace.Step]()
-        /// The same in a session that read the conversation straight from its beginning; only for
-        /// a case that returns.
+        /// The steps of another session, which read the same conversation from its beginning. Only
+        /// for a case whose session went back and was restored.
         var straight: [H2OTrace.Step]?
         /// Positions of the system prompt.
         var pinned = 0 ..< 0

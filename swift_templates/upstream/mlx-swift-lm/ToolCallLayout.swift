@@ -34,15 +34,15 @@ struct Brackets {
         fileprivate var isEscaped = false
     }
 
-    /// The end of the bracket at the beginning of the text; nil if it stays open.
+    /// The end of the bracket with which the text begins; nil if the bracket stays open.
     ///
-    /// - Parameter progress: of the last call for the beginning of the text
+    /// - Parameter progress: how far the last call came, with less of the same text
     func end(of text: Substring, _ progress: inout Progress) -> String.Index? {
         scan(text, &progress) { _ in }
     }
 
-    /// The elements between the commas of the bracket at the beginning of the text; nil if it stays
-    /// open.
+    /// The elements of the bracket with which the text begins, without commas; nil if the bracket
+    /// stays open.
     func elements(of text: Substring) -> [String]? {
         var commas = [String.Index]()
         var progress = Progress()

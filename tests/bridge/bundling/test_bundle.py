@@ -159,7 +159,7 @@ def test_a_link_inside_a_models_folder_is_followed(folder, package):
 
 
 @pytest.mark.parametrize("what", ["missing", "fifo", "folder", "loop"])
-def test_what_is_not_a_regular_file_is_refused_without_being_opened(folder, package, what):
+def test_only_regular_files_are_opened(folder, package, what):
     path = folder / "extra.json"
     makers = {
         "missing": lambda: None,

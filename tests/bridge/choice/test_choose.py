@@ -200,7 +200,7 @@ def test_several_devices_get_what_serves_all_of_them():
     assert chosen(candidates)[0] == "medium"
 
 
-def test_what_is_given_is_kept_and_the_rest_is_chosen():
+def test_given_options_are_kept_and_others_are_chosen():
     kv = candidates_of(question(6 * GB, kv="4"), CATALOGUE, table())
     assert (chosen(kv)[0], chosen(kv)[1].kv) == ("large", "4")
     rows = candidates_of(question(6 * GB, max_kv=512), CATALOGUE, table())

@@ -62,9 +62,7 @@ def test_a_piece_that_breaks_is_asked_for_again_alone(model_downloads, fault):
         (ShiftRange(5), f'serverContent(offset: 0, path: "{WEIGHTS}")', [0, 0, 0]),
     ],
 )
-def test_what_does_not_pass_ends_it_with_an_error_that_names_the_file(
-    model_downloads, fault, error, pieces
-):
+def test_a_failed_download_names_the_file(model_downloads, fault, error, pieces):
     model_downloads.hub.fail(f"*/{WEIGHTS}", fault)
     outcome = model_downloads.run()
     assert outcome.error == error

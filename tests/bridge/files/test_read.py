@@ -83,13 +83,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_or_too_long_is_not_read(tmp_path, kind):
+def test_only_files_up_to_a_limit_are_read(tmp_path, kind):
     KINDS[kind](tmp_path / "file")
     with pytest.raises(OSError, match=r"regular|larger than 1 MiB|symbolic"):
         read_file(tmp_path / "file", 1 << 20)
 
 
-def test_what_a_shell_hands_over_is_read(tmp_path):
+def test_a_pipe_that_a_shell_passes_is_read(tmp_path):
     """As `--budgets <(cat budgets.json)` does."""
     out, into = os.pipe()
     os.write(into, b"text")

@@ -58,7 +58,7 @@ def test_budgets_by_layer_are_those_of_the_user():
     "name", ["rotating+recall", "rotating/8", "full+budgets", "full+recall"]
 )
 def test_a_cache_of_mlx_lm_does_not_evict_as_h2o_does(name):
-    with pytest.raises(UserError, match="does not evict as H2O does"):
+    with pytest.raises(UserError, match="for caches that evict as H2O does"):
         find_contender(name)
 
 

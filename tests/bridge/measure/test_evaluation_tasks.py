@@ -94,7 +94,7 @@ def test_a_template_without_system_and_tool_gets_them_as_users():
     assert '{"customer"' in text
 
 
-def test_what_cannot_be_asked_is_refused():
+def test_a_question_that_cannot_be_asked_is_refused():
     with pytest.raises(UserError, match="has no chat template"):
         conversation(None)
     with pytest.raises(UserError, match="leave no room for 5 facts"):

@@ -111,7 +111,7 @@ def test_another_model_or_a_missing_cell_does_not_reproduce(report):
         ('{"experiments": [], "format": 9}', r"\$\.format"),
     ],
 )
-def test_what_is_no_report_is_refused_by_name(tmp_path, text, message):
+def test_a_file_that_is_not_a_report_is_refused_by_name(tmp_path, text, message):
     path = tmp_path / "results.json"
     path.write_text(text)
     with pytest.raises(UserError, match=f"results.json.*{message}"):

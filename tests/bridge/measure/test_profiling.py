@@ -167,7 +167,7 @@ def test_the_newest_tokens_do_not_bend_the_line():
     assert profile_report.summarize(bent).exponent == pytest.approx(0.8, abs=1e-9)
 
 
-def test_what_is_no_power_law_fits_worse():
+def test_other_curves_fit_a_power_law_worse():
     exponential = profile_report.summarize(np.exp(-np.arange(1000) / 20))
     assert exponential.r_squared < 0.8
     flat = profile_report.summarize(np.ones(1000))

@@ -249,7 +249,7 @@ def test_every_type_that_is_accepted_is_one_that_mlx_loads_in_that_size(tmp_path
         (packed(b'{"a": {"dtype": "F32", "dtype": "F16"}}'), "has the key 'dtype' twice"),
     ],
 )
-def test_what_is_no_header_is_refused(tmp_path, content, what):
+def test_a_malformed_header_is_refused(tmp_path, content, what):
     assert what in refusal_of(tmp_path / "model.safetensors", content)
 
 
@@ -403,7 +403,7 @@ def test_of_a_table_for_each_layer_a_token_reads_a_row():
         "model.layers.0.self_attn.rotary_emb.inv_freq",
     ],
 )
-def test_what_is_not_of_the_language_model_is_not_loaded(name):
+def test_only_tensors_of_the_language_model_are_loaded(name):
     weights = weigh([Tensor("model.norm.weight", "F16", 4), Tensor(name, "F32", 40)])
     assert (weights.bytes, weights.skipped_bytes, weights.bytes_per_token) == (4, 40, 4)
 

@@ -277,7 +277,7 @@ def test_another_identifier_is_for_a_new_scaffold(ios, project, tmp_path):
     assert project() == before
 
 
-def test_what_is_no_identifier_is_refused_beside_all_else_that_is_wrong(ios, tmp_path):
+def test_a_wrong_identifier_is_reported_with_all_other_errors(ios, tmp_path):
     options = ("--bundle-id", "Chat", "--name", "x")
     result = ios(*options, max_kv=1, code=ExitCode.USAGE)
     assert '--bundle-id "Chat" is not a bundle identifier' in result.stderr.replace("'", '"')

@@ -108,7 +108,7 @@ ADDED = {
 }
 
 
-def test_what_a_user_adds_anywhere_stays_and_is_no_error(make, run, package, tmp_path):
+def test_files_that_a_user_adds_stay(make, run, package, tmp_path):
     make()
     build_tree(package, ADDED)
     (package / "Sources/Empty").mkdir()

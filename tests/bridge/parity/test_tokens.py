@@ -89,7 +89,7 @@ def test_a_storage_that_one_rounding_changes_is_left_out_and_named(tmp_path, mon
     assert [case.kv for case in request.cases] == ["16", "16", "4", "16", "16"]
     assert tokens.describe(request, Host("upstream", tmp_path, tmp_path)) == (
         "sessions on upstream against mlx-lm, bfloat16: instructions, 3 turns; kv 8 left out, "
-        "see docs/parity.md"
+        "see docs/how-it-works.md"
     )
 
 
@@ -232,7 +232,7 @@ def test_logits_that_are_off_are_named(answer, value, size):
         ),
     ],
 )
-def test_what_is_missing_is_named(answer, spoil, detail):
+def test_missing_parts_of_an_answer_are_named(answer, spoil, detail):
     spoil(answer, f"kv 8.{place(answer, 'kv 8', 3)[0]}")
     result = compared(answer, "kv 8")["kv 8"]
     assert not result.equal

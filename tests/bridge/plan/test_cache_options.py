@@ -6,7 +6,7 @@ from h2o_pack.errors import ExitCode
 from h2o_py.policy_fields import FIELDS
 
 
-def test_what_is_no_policy_is_refused(run, tmp_path):
+def test_a_file_that_is_not_a_policy_is_refused(run, tmp_path):
     for name in ("tune", tmp_path / "policy.toml"):
         result = run("ios", "--model", "demo", "--max-kv", 64, "--policy", name)
         assert result.exit_code == ExitCode.USAGE

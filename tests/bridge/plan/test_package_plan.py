@@ -18,7 +18,7 @@ def model_plan(model, cache, *arguments, **options):
     return plan_of(model, cache, *arguments, **options).models[0]
 
 
-def test_what_is_not_given_is_the_default_of_the_cache_and_nothing_is_forgotten(model):
+def test_settings_left_out_have_the_defaults_of_the_cache(model):
     plan = model_plan(model, CacheSpec(max_kv=512))
     assert (plan.cache, plan.archive) == (
         H2OConfig(512, recall=H2ORecall(archive_bits=16)), "files"

@@ -16,6 +16,7 @@ PAGES = {
     for path in assets.root().glob(pattern)
 }
 SAMPLES = {page: samples(page, text, *PACKAGES) for page, text in PAGES.items()}
+FILES = {path.name: path.read_text("utf-8") for path in assets.root().glob("docs/samples/*")}
 
 
 @pytest.mark.swift
@@ -25,7 +26,7 @@ def test_each_sample_compiles_as_it_stands_in_its_page(checker, kit, tmp_path):
         model = {path: text for path, text in files if path.startswith(place)}
         build_tree(tmp_path, model)
         assert_silent(checker.make(name, [tmp_path / path for path in model]))
-    files = {name: text for each in SAMPLES.values() for name, text in each.items()}
+    files = {name: text for each in (FILES, *SAMPLES.values()) for name, text in each.items()}
     assert_silent(checker.check(files, tmp_path / "samples"))
 
 

@@ -43,7 +43,7 @@ def test_a_package_as_written_has_no_differences(package):
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_what_was_done_to_generated_files_is_said(package, quick):
+def test_changes_of_generated_files_are_named(package, quick):
     (package / SOURCE).write_text("// mine")
     (package / "README.md").unlink()
     (package / "Package.swift").unlink()
@@ -55,7 +55,7 @@ def test_what_was_done_to_generated_files_is_said(package, quick):
     ]
 
 
-def test_what_the_user_added_is_named_and_is_no_difference(package, tmp_path):
+def test_files_that_the_user_added_are_named_and_no_difference(package, tmp_path):
     additions = (
         *("Sources/H2OKit/Mine.swift", "Sources/H2OKit/xcuserdata/Mine.swift"),
         *("Sources/.build/Mine.swift", "Package@swift-6.2.swift"),

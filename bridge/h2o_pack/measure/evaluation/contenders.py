@@ -97,8 +97,10 @@ def find_contender(name: str) -> Contender:
     is_upstreams = policy in (UNBOUNDED, ROTATING)
     stores = policy == UNBOUNDED or storage == "16"
     if is_upstreams and (by_layer or recalls or not stores):
+        has_more = by_layer or recalls
+        only = "recall and budgets are for" if has_more else "other storages are for"
         raise usage_error(
-            f'there is no contender "{name}": {policy} does not evict as H2O does',
+            f'there is no contender "{name}": {only} caches that evict as H2O does',
             f'Use "{policy}" alone.',
         )
     recall = H2ORecall.from_words((parts["settings"] or "").split()) if recalls else None

@@ -119,7 +119,7 @@ class Renaming:
         return scope
 
     def part(self, body: list[nodes.Node], scope: Scope) -> None:
-        """Rename what is in a part, and set the names that it may read before it sets them."""
+        """Rename the names in a part; those that it may read too early are set at its start."""
         first: list[nodes.Node] = []
         if scope.parent is not None:
             for name in sorted(scope.assigned):
@@ -132,7 +132,7 @@ class Renaming:
         body[:0] = first
 
     def statement(self, node: nodes.Node, scope: Scope) -> None:  # noqa: PLR0912 - the kinds
-        """Rename what is in a statement."""
+        """Rename the names in a statement."""
         match node:
             case nodes.For():
                 self.expression(node.iter, scope)

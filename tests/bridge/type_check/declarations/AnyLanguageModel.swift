@@ -1,4 +1,4 @@
-// huggingface/AnyLanguageModel of 2026-07-02: what docs/any-language-model.md uses.
+// huggingface/AnyLanguageModel of 2026-07-02: what docs/samples/BoundedLanguageModel.swift uses.
 
 import Foundation
 

@@ -1,18 +1,3 @@
-# AnyLanguageModel, from iOS 17 on
-
-Apple's `LanguageModelSession` takes other models from iOS 27 on. [AnyLanguageModel](https://github.com/huggingface/AnyLanguageModel) has the same API from iOS 17 on, with `@Generable` types and tools. Add AnyLanguageModel, the generated package and the file below to your app, and link `H2OSessions`. The generated package itself does not depend on AnyLanguageModel.
-
-```swift
-import AnyLanguageModel
-
-let model = BoundedLanguageModel(try await BundledModel.load())
-let session = LanguageModelSession(model: model, instructions: "Answer briefly.")
-print(try await session.respond(to: "What is a heavy hitter?").content)
-```
-
-Each session has its own conversation, which keeps its caches between requests. `@Generable` types work. Of the sampling modes, only greedy has an effect, because the other modes are not public in AnyLanguageModel. Tool calls do not appear in AnyLanguageModel's transcript.
-
-```swift title="BoundedLanguageModel.swift"
 import AnyLanguageModel
 import Foundation
 import H2OSessions
@@ -177,6 +162,3 @@ extension H2OTool {
         }
     }
 }
-```
-
-The file was compiled in Swift 6 mode and run on Linux with a small test model, against AnyLanguageModel of 2026-07-02 without its macros and its own models. Nobody has built an app with both packages yet. AnyLanguageModel also depends on mlx-swift-lm; [doctor](troubleshooting.md) reports conflicts.
