@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import click
@@ -10,6 +11,8 @@ from docs.docgen.markdown import code, fence, plain, table
 
 PROGRAM, WIDTH = "h2o-pack", 72
 COMMON = """\
+## Options of every command
+
 Results go to standard output, everything else to standard error. `NO_COLOR` is respected, and
 colors and progress bars appear only in a terminal.
 """
@@ -23,7 +26,7 @@ and what to do. [Troubleshooting](../troubleshooting.md) explains each code.
 
 def sections() -> str:
     """Return the Markdown of every command's help, and of the exit codes."""
-    from h2o_pack.cli import main  # imported late: other pages do not need the program
+    from h2o_pack.cli import frame, main  # imported late: other pages do not need the program
     from h2o_pack.errors import MEANINGS
 
     root = click.Context(main, info_name=PROGRAM, **main.context_settings)
@@ -35,7 +38,12 @@ def sections() -> str:
     ]
     rows = [(code(str(int(number))), plain(meaning)) for number, meaning in MEANINGS.items()]
     codes = table(["code", "meaning"], rows)
-    return "\n\n".join([index, COMMON, *commands, EXIT_CODES, codes])
+    common = [
+        (", ".join(code(name) for name in names if name.startswith("-")), plain(meaning))
+        for names, meaning in frame.COMMON.items()
+    ]
+    options = table(["option", "meaning"], common)
+    return "\n\n".join([index, COMMON, options, *commands, EXIT_CODES, codes])
 
 
 def walk(context: click.Context) -> Iterator[click.Context]:
@@ -49,10 +57,13 @@ def walk(context: click.Context) -> Iterator[click.Context]:
 
 
 def help_of(context: click.Context) -> str:
-    """Return a command's help with all of its options."""
-    from h2o_pack.cli.frame import full_help
+    """Return a command's help with all of its options, except those of every command."""
+    from h2o_pack.cli import frame
 
-    wide = context.command.context_class(
-        context.command, context.parent, context.info_name, terminal_width=WIDTH
+    of_every = {names[0] for names in frame.COMMON}
+    command = copy.copy(context.command)
+    command.params = [param for param in command.params if param.opts[0] not in of_every]
+    wide = command.context_class(
+        command, context.parent, context.info_name, terminal_width=WIDTH
     )
-    return full_help(wide)
+    return frame.full_help(wide)

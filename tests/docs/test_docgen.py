@@ -9,7 +9,7 @@ import pytest
 
 from docs.docgen import command_line, facts, markdown, pages, policy, schemas, swift_api
 from h2o_pack import results
-from h2o_pack.cli import main
+from h2o_pack.cli import frame, main
 from h2o_pack.errors import MEANINGS, ExitCode
 from h2o_pack.facts import FOLDER
 from interface.source import read
@@ -140,13 +140,17 @@ def test_the_committed_schemas_are_those_of_the_results():
     assert committed == schemas.files(), "run make pages"
 
 
+COMMON = {name for names in frame.COMMON for name in names}
+
+
 def test_every_command_and_option_and_every_exit_code_is_on_the_page():
     page = command_line.sections()
     for context in command_line.walk(click.Context(main, info_name="h2o-pack")):
         section = page.partition(f"\n## {context.command_path}\n")[2].partition("\n## ")[0]
         for parameter in context.command.params:
             options = parameter.opts if isinstance(parameter, click.Option) else ()
-            assert all(name in section for name in options), context.command_path
+            place = page if set(options) <= COMMON else section
+            assert all(name in place for name in options), context.command_path
     for code in ExitCode:
         assert MEANINGS[code] in page
         assert f"\n### {int(code)}: " in SOURCES["troubleshooting.md"]

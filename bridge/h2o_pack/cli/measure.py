@@ -181,7 +181,7 @@ def profile(
     out: Terminal,
     **options: Any,
 ) -> None:
-    """Show where a model's layers attend, and share out rows by it.
+    """Show where layers attend, and share out rows by it.
 
     The model reads a text with mlx_lm's caches. --output writes profile.json and its tables.
 
