@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -105,7 +106,7 @@ def values(row: Mapping[str, Any], columns: list[str]) -> list[str]:
 
 
 def cell(value: object) -> str:
-    """Write a value; addresses become links, large numbers get separators."""
+    """Write a value; addresses become links named after their host."""
     if isinstance(value, bool):
         return yes(value)
     if isinstance(value, int):
@@ -116,5 +117,5 @@ def cell(value: object) -> str:
         return ", ".join(f"{plain(str(k))}: {cell(v)}" for k, v in value.items())
     text = str(value)
     if text.startswith(("https://", "http://")) and " " not in text:
-        return f"<{text}>"
+        return f"[{urlsplit(text).hostname}](<{text}>)"
     return plain(text)
