@@ -41,7 +41,7 @@ RESULTS = {
         "h2o_pack.models.model_tables.CatalogueResult",
         "h2o_pack.models.model_tables.ModelResult",
     ),
-    "bench": ("h2o_pack.measure.bench.BenchResult",),
+    "bench": ("h2o_pack.measure.bench_result.BenchResult",),
     "eval": ("h2o_pack.measure.evaluation.evaluation_report.Evaluation",),
     "profile": (
         "h2o_pack.measure.profiling.profile_report.Profile",

@@ -24,6 +24,7 @@ from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.models import trial
 from tests.attacks import Attack, TooLongError, mutations
+from tests.bridge import measurements
 from tests.bridge.measure import profiles
 from tests.bridge.memory.test_devices import OWN
 from tests.bridge.models import test_adapter as adapters
@@ -53,7 +54,13 @@ pin = ["0:8"]
 """
 ROWS = {"heavy_budget": 20, "recent_budget": 30}
 BUDGETS = {"format": 1, "layers": [ROWS, {**ROWS, "max_size": 128}]}
-MEASURED = {"format": 1, "device": "iPhone16,1", "terms": [{"name": "total", "bytes": 9}]}
+MEASURED = {
+    **measurements.MEASURED,
+    "model": "model",
+    "max_kv": 64,
+    "tokens": 8,
+    "caches": [measurements.run_after(1, 20.0)],
+}
 RESOLVED = {
     "pins": [
         {

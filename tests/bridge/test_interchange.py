@@ -18,9 +18,11 @@ from mlx_lm.models.cache import (
 
 from h2o_pack.parity.swift import environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
+from h2o_pack.plan.measured import read_measured
 from h2o_py import H2OConfig, H2ORecall
 from h2o_py.cache import H2OCacheList
 from h2o_py.models import STORAGES
+from tests.bridge import schemas
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
 RECALLING = {
@@ -160,6 +162,16 @@ def test_swift_takes_the_system_prompt_that_was_prepared(demo_package, run, tmp_
         "testThePreparedCachesHaveReadTheSystemPrompt",
         H2O_MODEL_DIR=str(tmp_path / "Demo/Model"),
     )
+
+
+@pytest.mark.swift
+def test_the_apps_measurements_have_the_format_of_bench(demo_package, tmp_path):
+    file = tmp_path / "measurements.json"
+    swift_test(demo_package, "testTheDocumentHasTheFormatOfBench", H2O_MEASUREMENTS=str(file))
+    schemas.check(json.loads(file.read_text("utf-8")), "bench")
+    result = read_measured(file)
+    assert [run.prompt_tokens for run in result.caches] == [1, 40]
+    assert [prompt.prompt_tokens for prompt in result.not_measured] == [96]
 
 
 @pytest.mark.swift

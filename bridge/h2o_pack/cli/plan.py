@@ -28,7 +28,7 @@ from h2o_pack.spec import CacheSpec, ModelSpec
 @click.option(
     "--measured",
     type=common.FILE,
-    help="JSON file with the measured memory of a device, to compare with the plan.",
+    help="JSON file of the app's measuring screen, to compare with the plan.",
 )
 @click.option(
     "--html", type=common.PATH, help="Also write a page with all details to this file."

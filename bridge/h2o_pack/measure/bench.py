@@ -10,7 +10,7 @@ import importlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import mlx.core as mx
 import mlx.utils as mlx_utils
@@ -18,13 +18,13 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache, make
 from rich.console import Console
 
 from h2o_pack.measure import models
+from h2o_pack.measure.bench_result import BenchResult, CacheSpeed, NotMeasured
 from h2o_pack.measure.held import active_memory, largest_footprint
-from h2o_pack.measure.machine import Machine, describe, scoring_kernels
+from h2o_pack.measure.machine import describe, scoring_kernels
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.measure.timing import interleave
 from h2o_pack.printing import caption
 from h2o_pack.progress import ProgressReporter
-from h2o_pack.results import Count, Result, doc
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig, H2ORecall, without_warnings
 from h2o_py.models import STORAGES
@@ -88,57 +88,8 @@ EVERY_TOKEN = tuple(
     for kv in ("8", "k8v4", "4")
 )
 """Caches of h2o_py that keep every token."""
-RECALLING = (MeasuredCache("recall", "H2O, kv 16, recall", h2o_cache("16", H2ORecall())),)
+RECALLING = (MeasuredCache("16+recall", "H2O, kv 16, recall", h2o_cache("16", H2ORecall())),)
 """Caches with an archive in memory."""
-
-
-@dataclass(frozen=True)
-class CacheSpeed:
-    """The speed of a model with one kind of cache, and the size of the caches."""
-
-    name: str
-    title: str
-    tokens_per_second: Annotated[float, doc("Computed from the median time of a token.")]
-    prompt_tokens_per_second: Annotated[
-        float, doc("Speed of reading the prompt, measured once.")
-    ]
-    microseconds: Annotated[float, doc("Per token, the median of all repetitions.")]
-    first_quartile: Annotated[float, doc("Microseconds per token.")]
-    third_quartile: Annotated[float, doc("Microseconds per token.")]
-    bytes: Annotated[
-        Count, doc("Size of the caches of all layers at the end, with their archives.")
-    ]
-    peak_bytes: Annotated[
-        Count,
-        doc("Most bytes of MLX's arrays while the prompt was read, without the weights."),
-    ]
-    speed: Annotated[float, doc("Tokens per second, relative to mlx-lm's KVCache.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchResult(Result):
-    """Tokens per second and bytes of a model's caches on this machine."""
-
-    machine: Machine
-    model: str
-    dtype: Annotated[str, doc("Data type of keys and values.")]
-    layers: Count
-    max_kv: Annotated[Count, doc("Rows that each KV head of an H2O cache keeps.")]
-    prompt_tokens: Annotated[
-        Count,
-        doc("Tokens of the prompt; if there are more than max_kv, bounded caches evict."),
-    ]
-    tokens: Annotated[Count, doc("Tokens generated with each cache.")]
-    weights_bytes: Annotated[Count, doc("Size of the model's weights.")]
-    footprint_bytes: Annotated[
-        Count, doc("Most memory of the process so far, with all caches at once.")
-    ]
-    kernels: Annotated[tuple[str, ...], doc("Metal kernels that wrote scores; none on a CPU.")]
-    caches: tuple[CacheSpeed, ...]
-    refused: Annotated[
-        dict[str, str],
-        doc("Names of the caches that the model cannot use, each with the reason."),
-    ]
 
 
 def bench(
@@ -185,7 +136,7 @@ def measure(
     """
     mx.eval(model.parameters())  # so that no cache's peak has the loading of weights
     bursts: dict[str, Generation] = {}
-    refused: dict[str, str] = {}
+    refused: list[NotMeasured] = []
     with routed():
         for kind in caches:
             own = [  # only a layer's plain KVCache is replaced
@@ -195,7 +146,7 @@ def measure(
             try:
                 bursts[kind.name] = Generation(model, prompt, own)
             except ValueError as error:
-                refused[kind.name] = str(error)
+                refused.append(NotMeasured(kind.name, prompt.size, str(error)))
         steps = max(1, tokens // min(repetitions, tokens))
         timings = interleave(bursts, tokens // steps, steps=steps)
     full = timings.get("kv")
@@ -203,6 +154,7 @@ def measure(
         CacheSpeed(
             name=kind.name,
             title=kind.title,
+            prompt_tokens=prompt.size,
             tokens_per_second=1e6 / timing.median,
             prompt_tokens_per_second=bursts[kind.name].prompt_tokens_per_second,
             microseconds=timing.median,
@@ -210,7 +162,7 @@ def measure(
             third_quartile=timing.third_quartile,
             bytes=bursts[kind.name].bytes,
             peak_bytes=bursts[kind.name].peak_bytes,
-            speed=full.over(timing) if full else 1.0,
+            speed=full.over(timing) if full else None,
         )
         for kind in caches
         if (timing := timings.get(kind.name))
@@ -221,13 +173,13 @@ def measure(
         dtype=dtype_of(model),
         layers=len(model.layers),
         max_kv=max_kv,
-        prompt_tokens=prompt.size,
+        prefill_step=PREFILL_CHUNK,
         tokens=tokens,
         weights_bytes=sum(weight.nbytes for weight in weights(model).values()),
         footprint_bytes=largest_footprint(),
         kernels=scoring_kernels(),
         caches=tuple(speeds),
-        refused=refused,
+        not_measured=tuple(refused),
     )
 
 
@@ -292,8 +244,8 @@ def speed_table(result: BenchResult) -> Table:
             cache.title,
             f"{cache.tokens_per_second:,.1f}",
             f"{cache.first_quartile / 1e3:.3g}..{cache.third_quartile / 1e3:.3g}",
-            f"{cache.speed:.2f}",
-            f"{cache.prompt_tokens_per_second:,.0f}",
+            optional(cache.speed, ".2f"),
+            optional(cache.prompt_tokens_per_second, ",.0f"),
             f"{cache.bytes / 1e6:,.2f}",
         )
         for cache in result.caches
@@ -302,14 +254,22 @@ def speed_table(result: BenchResult) -> Table:
         "KVCache, QuantizedKVCache and caches of every token grow. x: tokens per s, divided by "
         "those with KVCache. prompt: tokens of the prompt per s."
     )
-    refused = "".join(f" {name} cannot be used: {why}." for name, why in result.refused.items())
+    refused = "".join(
+        f" {cache.name} cannot be used: {cache.reason}." for cache in result.not_measured
+    )
+    prompt = result.caches[0].prompt_tokens if result.caches else 0
     return Table(
         f"{result.model}, {result.layers} layers, {result.dtype}: {result.tokens} tokens after "
-        f"a prompt of {result.prompt_tokens}, max_kv {result.max_kv}",
+        f"a prompt of {prompt}, max_kv {result.max_kv}",
         ("cache", "tokens per s", "ms per token", "x", "prompt", "MB"),
         rows,
         note + refused,
     )
+
+
+def optional(number: float | None, form: str) -> str:
+    """Format a number; "-" for None."""
+    return "-" if number is None else format(number, form)
 
 
 def print_bench(result: BenchResult, console: Console) -> None:

@@ -15,7 +15,10 @@ from h2o_pack.results import Count, doc
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run, without its name and without any path."""
+    """The machine of a run, without its name and without any path.
+
+    An app on a device knows no processor, instruction set, versions and GPU: they are empty.
+    """
 
     processor: Annotated[str, doc("The processor's name.")]
     cores: Annotated[int, doc("Cores that the process may use.")]

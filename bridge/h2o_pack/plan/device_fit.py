@@ -24,11 +24,12 @@ from h2o_pack.devices.catalogue import (
 )
 from h2o_pack.errors import Problems, UserError, memory_error, usage_error
 from h2o_pack.hub.resolve import find_model
+from h2o_pack.measure.bench_result import BenchResult
 from h2o_pack.memory.cache_bytes import token_bytes
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.model import Model
 from h2o_pack.plan.advice import advice
-from h2o_pack.plan.measured import MeasuredMemory, SeenMemory, beside, read_measured
+from h2o_pack.plan.measured import Measured, compare, measured_device, read_measured
 from h2o_pack.plan.speed import (
     Calibration,
     RecallPlan,
@@ -159,8 +160,8 @@ class PlannedModel:
         tuple[Calibration, ...], doc("Estimated speeds compared with published ones.")
     ]
     measured: Annotated[
-        SeenMemory | None,
-        doc("Measured memory of a device compared with the plan; null without --measured."),
+        Measured | None,
+        doc("Measurements of a device compared with the plan; null without --measured."),
     ] = None
 
 
@@ -199,15 +200,16 @@ def plan_on_devices(
     """Plan the models of a spec; without a number of rows, caches keep every token.
 
     every: if no device is named, plan for all devices instead of one of each kind. measured: a
-    device's report of the only model. Raises UserError: all errors in the spec, together.
+    file of measurements of the only model. Raises UserError: all errors in the spec, together.
     """
     problems, report, names = Problems(), None, spec.devices.names
     with problems.caught():
         refuse_with_several(spec, measured=measured is not None)
         report = None if measured is None else read_measured(measured)
-        names = names if report is None else (*names, report.device)
     with problems.caught():
         entries = catalogue(spec.devices.file)
+        if report is not None:
+            names = (*names, measured_device(report, entries).identifier)
         devices = named_devices(replace(spec.devices, names=names), entries)
     models = []
     for model_spec in spec.models:
@@ -224,7 +226,7 @@ def plan_models(
     models: Sequence[Model],
     devices: tuple[Device, ...],
     entries: Catalogue,
-    report: MeasuredMemory | None = None,
+    report: BenchResult | None = None,
 ) -> PlanResult:
     """Plan the models of a spec on devices; UserError for all errors, together."""
     refuse_duplicates(models)
@@ -275,12 +277,15 @@ def planned_model(
     workload: Workload,
     devices: tuple[Device, ...],
     entries: Catalogue,
-    report: MeasuredMemory | None = None,
+    report: BenchResult | None = None,
 ) -> PlannedModel:
     """Plan a model on the backends of all devices, and compare the plans with the devices.
 
-    report: a device's measured memory of this model, None without one.
+    report: a device's measurements of this model, None without one.
     """
+    measured = None
+    if report is not None:  # first, because it may be refused
+        measured = compare(report, workload, measured_device(report, entries))
     backends = tuple(dict.fromkeys(device.backend for device in devices)) or ("iphone",)
     plans = tuple(workload.plan(backend) for backend in backends)
     model = workload.model
@@ -306,7 +311,7 @@ def planned_model(
         advice=advice(workload),
         speed_rule=rules(),
         calibration=calibration(entries),
-        measured=None if report is None else beside(report, plans, entries),
+        measured=measured,
     )
 
 

@@ -1,121 +1,170 @@
-"""Compares the memory that a device reported with the plan."""
+"""Compares what a device measured with the plan: the document of the app's measuring screen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
-from h2o_pack.devices.catalogue import Catalogue
-from h2o_pack.errors import nearest, usage_error
+from h2o_pack.devices.catalogue import Catalogue, Device
+from h2o_pack.errors import UserError, usage_error
 from h2o_pack.files.text import read_json
+from h2o_pack.measure.bench_result import BenchResult, CacheSpeed
 from h2o_pack.memory import terms
-from h2o_pack.memory.terms import MemoryPlan
+from h2o_pack.naming import model_display_name
+from h2o_pack.plan.speed import estimate
+from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
 
-TOTAL, MLX = "total", "MLX"
-ORDER = (*terms.ALL, MLX, TOTAL)
-REMEDY = "docs/memory-plan.md explains the format of such a report."
+REMEDY = "Give the file that the app's measuring screen, or `h2o-pack bench --json`, wrote."
+BYTES: Literal["bytes"] = "bytes"
+SPEED: Literal["tokens per second"] = "tokens per second"
 
 
 @dataclass(frozen=True)
-class MeasuredTerm:
-    """Bytes that a device counted for one term of the plan."""
+class MeasuredValue:
+    """A planned and a measured value."""
 
     name: str
-    bytes: Count
-
-
-@dataclass(frozen=True)
-class MeasuredMemory:
-    """A report of one device.
-
-    device: its identifier, as the system reports it. terms: the measured terms, with the plan's
-    names; "MLX" is the peak of MLX's own counter, and "total" the app's footprint. system: the
-    version of the device's system. source: who measured.
-    """
-
-    format: Literal[1]
-    device: str
-    terms: Annotated[tuple[MeasuredTerm, ...], Meta(min_length=1)]
-    system: str = ""
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class SeenTerm:
-    """The planned and the measured bytes of a term."""
-
-    name: Annotated[str, doc("Name of the term; MLX and total are sums of other terms.")]
-    planned: Annotated[Count, doc("Planned bytes.")]
-    seen: Annotated[Count, doc("Measured bytes.")]
-    share: Annotated[
-        float | None,
-        doc(
-            "Measured bytes divided by planned bytes; above 1 the plan was "
-            "too low. null if 0 were planned."
-        ),
+    unit: Literal["bytes", "tokens per second"]
+    planned: Annotated[
+        float | None, doc("Of speeds the lowest estimate; null if nothing is planned.")
+    ]
+    measured: float
+    ratio: Annotated[
+        float | None, doc("Measured divided by planned; null if nothing is planned.")
     ]
 
 
 @dataclass(frozen=True)
-class SeenMemory:
-    """A device's report, compared with the plan."""
+class Measured:
+    """The measurements of a device, compared with the plan."""
 
     device: Annotated[str, doc("Identifier of the device.")]
-    backend: Annotated[str, doc("Name of the plan with which the report is compared.")]
     system: Annotated[str, doc("Version of the device's system; empty if unknown.")]
-    source: Annotated[str, doc("Who measured; empty if unknown.")]
-    terms: Annotated[tuple[SeenTerm, ...], doc("Terms that were measured.")]
+    backend: Annotated[str, doc("Name of the plan with which they are compared.")]
+    context: Annotated[
+        Count, doc("Tokens of the longest measurement, for which bytes are planned.")
+    ]
+    thermal_state: Annotated[str, doc("Thermal state after three minutes; empty if unknown.")]
     margin: Annotated[
-        float | None,
-        doc(
-            "Margin that the device needed, as a share of the modelled bytes; null if unknown."
-        ),
-    ] = None
+        float, doc("Margin that the device needed, as a share of the modelled bytes.")
+    ]
+    values: tuple[MeasuredValue, ...]
 
 
-def read_measured(path: Path) -> MeasuredMemory:
-    """Read a report of a device.
+def read_measured(path: Path) -> BenchResult:
+    """Read the measurements of a device; UserError if the file has another content."""
+    return read_json(path, BenchResult, "a file of measurements", REMEDY)
 
-    Raises UserError: the file is not a report, or a term is unknown or occurs twice.
+
+def measured_device(result: BenchResult, devices: Catalogue) -> Device:
+    """Return the device that was measured; UserError if it is not in the catalogue."""
+    identifier = result.machine.identifier
+    if not identifier:
+        raise usage_error("the measurements name no device", REMEDY, where="--measured")
+    return devices.find(identifier)[0]
+
+
+def compare(result: BenchResult, workload: Workload, device: Device) -> Measured:
+    """Compare measurements with the plan for the same model, device and settings.
+
+    Raises UserError: another model or other settings were measured.
     """
-    report = read_json(path, MeasuredMemory, "a report of a device's memory", REMEDY)
-    names = [term.name for term in report.terms]
-    for name in names:
-        if name not in ORDER:
-            what, near = f'no plan has a term "{name}"', nearest(name, ORDER)
-        elif names.count(name) > 1:
-            what, near = f'the term "{name}" occurs twice', ""
-        else:
-            continue
-        remedy = f"{near}Choose from: {', '.join(ORDER)}."
-        raise usage_error(what, remedy, where=str(path))
-    return report
-
-
-def beside(
-    measured: MeasuredMemory, plans: Sequence[MemoryPlan], devices: Catalogue
-) -> SeenMemory:
-    """Compare a device's report with the plan for the device's backend."""
-    (device, *_) = devices.find(measured.device)
-    plan = next(plan for plan in plans if plan.backend == device.backend)
-    sums = {TOTAL: plan.total, MLX: plan.mlx}
-    terms_seen = []
-    for term in sorted(measured.terms, key=lambda term: ORDER.index(term.name)):
-        planned = sums.get(term.name, plan.of(term.name))
-        share = round(term.bytes / planned, 4) if planned else None
-        terms_seen.append(SeenTerm(term.name, planned, term.bytes, share))
-    modelled = max(1, plan.of(*terms.MODELLED))
-    peaks = [term.bytes for term in measured.terms if term.name == MLX]
-    return SeenMemory(
-        device=measured.device,
-        backend=plan.backend,
-        system=measured.system,
-        source=measured.source,
-        terms=tuple(terms_seen),
-        margin=round(max(0, peaks[0] - plan.mlx) / modelled, 4) if peaks else None,
+    runs = runs_of(result, workload)
+    longest = max(1, runs[-1].prompt_tokens + result.tokens)
+    # A measurement has no reply with thoughts, of which a session would keep a copy.
+    plan = replace(workload, context=longest, drops_thoughts=False).plan(device.backend)
+    peak = max(run.peak_bytes for run in runs) + result.weights_bytes
+    values = [
+        compared("weights", BYTES, plan.weights, result.weights_bytes),
+        compared("caches", BYTES, plan.caches + plan.archive, max(run.bytes for run in runs)),
+        compared("MLX", BYTES, plan.mlx, peak),
+    ]
+    if result.footprint_bytes is not None and len(runs) == len(result.caches):
+        values.append(compared("total", BYTES, plan.total, result.footprint_bytes))
+    return Measured(
+        device=device.identifier,
+        system=result.machine.system_version,
+        backend=device.backend,
+        context=longest,
+        thermal_state=result.thermal_state,
+        margin=round(max(0, peak - plan.mlx) / max(1, plan.of(*terms.MODELLED)), 4),
+        values=(*values, *speeds(runs, workload, device, result.tokens)),
     )
+
+
+def runs_of(result: BenchResult, workload: Workload) -> list[CacheSpeed]:
+    """Return the measurements of the planned cache; UserError if there are none."""
+    common = workload.common
+    rows = common.max_size if common.evicts else None
+    model, planned = model_display_name(result.model), model_display_name(workload.model.id)
+    if model != planned:
+        raise other(f"the model {model}, not of {planned}", f"Give --model {result.model}.")
+    if result.max_kv != rows:
+        remedy = f"Give --max-kv {result.max_kv}." if result.max_kv else "Leave out --max-kv."
+        raise other(f"{kept(result.max_kv)}, not of {kept(rows)}", remedy)
+    if result.prefill_step != workload.step:
+        raise other(
+            f"chunks of {result.prefill_step} tokens, not of {workload.step}",
+            f"Give --prefill-step {result.prefill_step}.",
+        )
+    name = cache_name(workload)
+    runs = [run for run in result.caches if run.name == name]
+    if not runs:
+        names = ", ".join(dict.fromkeys(run.name for run in result.caches)) or "nothing"
+        raise other(f"{names}, not of {name}", "Give --kv, --recall and --no-recall as there.")
+    most = max(run.prompt_tokens for run in runs) + result.tokens
+    if most > workload.config.context:
+        remedy = f"The model can attend to {workload.config.context} tokens. {REMEDY}"
+        raise other(f"{most} tokens", remedy)
+    return sorted(runs, key=lambda run: run.prompt_tokens)
+
+
+def kept(rows: int | None) -> str:
+    """Describe how many tokens caches keep."""
+    return "caches of every token" if rows is None else f"max_kv {rows}"
+
+
+def other(what: str, remedy: str) -> UserError:
+    """Return the error for measurements of something else than what is planned."""
+    return usage_error(f"the measurements are of {what}", remedy, where="--measured")
+
+
+def cache_name(workload: Workload) -> str:
+    """Return the name of a workload's caches in measurements."""
+    kv = workload.storage.name
+    if workload.common.evicts:
+        return f"{kv}+recall" if workload.recall else kv
+    return "kv" if workload.storage.is_dense else f"full/{kv}"
+
+
+def speeds(
+    runs: list[CacheSpeed], workload: Workload, device: Device, tokens: int
+) -> Iterator[MeasuredValue]:
+    """Yield the speed of generation after each prompt, and of reading it.
+
+    tokens: the number of generated tokens. The plan has no speed of a prompt.
+    """
+    for run in runs:
+        at_end = workload.with_context(run.prompt_tokens + tokens)
+        speed = estimate(at_end, device)
+        planned = None if speed is None else speed.tokens_per_second[0]
+        after = f"after {run.prompt_tokens:,} tokens" if run.prompt_tokens > 1 else "at once"
+        yield compared(f"generates {after}", SPEED, planned, run.tokens_per_second)
+    for run in runs:
+        if run.prompt_tokens_per_second is not None:
+            name = f"reads {run.prompt_tokens:,} tokens"
+            yield compared(name, SPEED, None, run.prompt_tokens_per_second)
+
+
+def compared(
+    name: str,
+    unit: Literal["bytes", "tokens per second"],
+    planned: float | None,
+    measured: float,
+) -> MeasuredValue:
+    """Return a planned and a measured value with their ratio."""
+    ratio = round(measured / planned, 4) if planned else None
+    return MeasuredValue(name, unit, planned, round(measured, 1), ratio)

@@ -19,7 +19,7 @@ from h2o_pack.memory.terms import APP, MARGIN, RECALL, ROUNDING, WORKING, Memory
 from h2o_pack.naming import model_display_name
 from h2o_pack.plan.advice import common_first
 from h2o_pack.plan.device_fit import DeviceFit, PlannedModel, PlanResult, Verdict
-from h2o_pack.plan.measured import SeenMemory
+from h2o_pack.plan.measured import BYTES, Measured
 from h2o_pack.plan.speed import RecallPlan, rules
 from h2o_pack.printing import caption, plain_table
 from h2o_pack.sizes import disk_size, gigabytes, megabytes
@@ -304,25 +304,37 @@ def print_rows(report: PlannedModel, console: Console) -> None:
     )
 
 
-def print_measured(measured: SeenMemory, console: Console) -> None:
-    """Show the bytes that a device measured next to the planned bytes, term by term."""
+def print_measured(measured: Measured, console: Console) -> None:
+    """Show planned and measured values side by side."""
     on = " ".join(filter(None, (measured.device, measured.system)))
     table = Table(title=f"measured on {escape(on)}", title_justify="left")
-    table.add_column("term", no_wrap=True)
-    for name in ("planned, MB", "measured, MB", "measured / planned"):
+    table.add_column("", no_wrap=True)
+    for name in ("planned", "measured", "measured / planned"):
         table.add_column(name, justify="right")
-    for term in measured.terms:
-        share = "-" if term.share is None else f"{term.share:.1%}"
-        more = term.share is None or term.share > 1
-        style = "red" if term.seen and more else "green"
-        sizes = (megabytes(term.planned), megabytes(term.seen))
-        table.add_row(term.name, *sizes, f"[{style}]{share}[/]")
-    console.print(table)
-    if measured.margin is not None:
-        caption(
-            f"The device needed a margin of {measured.margin:.1%} of the modelled terms.",
-            console,
+    for value in measured.values:
+        is_size = value.unit == BYTES
+        shown = (
+            "-"
+            if number is None
+            else f"{number / 1e6:,.1f} MB"
+            if is_size
+            else f"{number:,.1f}/s"
+            for number in (value.planned, value.measured)
         )
+        ratio = "-"
+        if value.ratio is not None:
+            style = "red" if (value.ratio > 1) == is_size else "green"
+            ratio = f"[{style}]{value.ratio:.1%}[/]"
+        table.add_row(value.name, *shown, ratio)
+    console.print(table)
+    after = f" After three minutes, it was {measured.thermal_state}." * bool(
+        measured.thermal_state
+    )
+    caption(
+        f"The plan is for {measured.context:,} tokens. The device needed a margin of "
+        f"{measured.margin:.1%} of the modelled terms.{after}",
+        console,
+    )
 
 
 def print_speed_rule(report: PlannedModel, console: Console) -> None:

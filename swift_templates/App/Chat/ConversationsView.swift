@@ -65,6 +65,13 @@ struct SettingsView: View {
                 } label: {
                     Text("Acknowledgements")
                 }
+                if MeasureView.isShown, let model = chat.model {
+                    NavigationLink {
+                        MeasureView(model: model)
+                    } label: {
+                        Text("Measurements")
+                    }
+                }
             }
         }
         .navigationTitle("Settings")

@@ -2,25 +2,38 @@ import Foundation
 
 /// What the device says about heat and power.
 package struct DeviceConditions: Sendable {
-    /// Whether the device is so hot that it must cool down.
-    package let isTooHot: @Sendable () -> Bool
+    /// How hot the device is, as `ProcessInfo.ThermalState` says it.
+    package enum ThermalState: String, Sendable { case nominal, fair, serious, critical }
+
+    /// How hot the device is; nil if the system does not report it.
+    package let thermalState: @Sendable () -> ThermalState?
     /// Whether the user has turned on Low Power Mode.
     package let isLowPower: @Sendable () -> Bool
 
     package init(
-        isTooHot: @escaping @Sendable () -> Bool = { false },
+        thermalState: @escaping @Sendable () -> ThermalState? = { nil },
         isLowPower: @escaping @Sendable () -> Bool = { false }
     ) {
-        (self.isTooHot, self.isLowPower) = (isTooHot, isLowPower)
+        (self.thermalState, self.isLowPower) = (thermalState, isLowPower)
     }
 
-    /// What the system reports. Apple asks apps to stop all work that can wait in the thermal state
-    /// `critical`.
+    /// Whether the device is so hot that it must cool down. In the state `critical`, Apple asks
+    /// apps to stop all work that can wait.
+    package var isTooHot: Bool { thermalState() == .critical }
+
+    /// What the system reports.
     package static let system: DeviceConditions = {
         #if canImport(Darwin)
             DeviceConditions(
-                isTooHot: { ProcessInfo.processInfo.thermalState == .critical },
-                isLowPower: { ProcessInfo.processInfo.isLowPowerModeEnabled })
+                thermalState: {
+                    switch ProcessInfo.processInfo.thermalState {
+                    case .nominal: .nominal
+                    case .fair: .fair
+                    case .serious: .serious
+                    case .critical: .critical
+                    @unknown default: nil
+                    }
+                }, isLowPower: { ProcessInfo.processInfo.isLowPowerModeEnabled })
         #else
             DeviceConditions()
         #endif

@@ -4,6 +4,9 @@ import MLX
 #if os(iOS) || os(tvOS) || os(visionOS)
     import os
 #endif
+#if canImport(Darwin)
+    @preconcurrency import Darwin  // mach_task_self_ is a variable of C
+#endif
 #if canImport(UIKit)
     import UIKit
 #endif
@@ -120,6 +123,27 @@ package struct MemoryPressure: Sendable {
     }
 }
 
+/// The memory that this process takes.
+package enum Footprint {
+    /// The most bytes so far, nil if the system does not report them: on Apple's systems the
+    /// footprint, by which iOS limits apps, and on Linux the resident set size.
+    package static var largest: Int? {
+        #if canImport(Darwin)
+            var info = task_vm_info_data_t()
+            let size = MemoryLayout<task_vm_info_data_t>.size / MemoryLayout<integer_t>.size
+            var count = mach_msg_type_number_t(size)
+            let status = withUnsafeMutablePointer(to: &info) {
+                $0.withMemoryRebound(to: integer_t.self, capacity: size) {
+                    task_info(mach_task_self_, task_flavor_t(TASK_VM_INFO), $0, &count)
+                }
+            }
+            return status == KERN_SUCCESS ? Int(info.ledger_phys_footprint_peak) : nil
+        #else
+            FreeMemory.bytes(of: "VmHWM", inFile: "/proc/self/status")
+        #endif
+    }
+}
+
 /// The memory that this process may still allocate.
 package enum FreeMemory {
     /// Bytes; nil if the system does not report them.
@@ -130,9 +154,7 @@ package enum FreeMemory {
         #if os(iOS) || os(tvOS) || os(visionOS)
             known(os_proc_available_memory())
         #elseif os(Linux)
-            (try? String(contentsOfFile: "/proc/meminfo", encoding: .utf8)).flatMap {
-                bytes(of: "MemAvailable", in: $0)
-            }
+            bytes(of: "MemAvailable", inFile: "/proc/meminfo")
         #else
             Int(ProcessInfo.processInfo.physicalMemory)
         #endif
@@ -142,8 +164,9 @@ package enum FreeMemory {
     /// iPad app, it is zero, which means that there is no limit.
     package static func known(_ bytes: Int) -> Int? { bytes > 0 ? bytes : nil }
 
-    /// Reads a line such as "MemAvailable: 10 kB" from the text of a file in /proc, in bytes.
-    private static func bytes(of name: String, in text: String) -> Int? {
+    /// Reads a line such as "MemAvailable: 10 kB" from a file in /proc, in bytes.
+    fileprivate static func bytes(of name: String, inFile path: String) -> Int? {
+        guard let text = try? String(contentsOfFile: path, encoding: .utf8) else { return nil }
         let line = text.split(separator: "\n").first { $0.hasPrefix("\(name):") }
         let words = line?.split(whereSeparator: \.isWhitespace) ?? []
         guard words.count == 3, words[2] == "kB" else { return nil }

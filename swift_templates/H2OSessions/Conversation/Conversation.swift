@@ -408,7 +408,7 @@ extension Conversation {
             held = nearest
         }
         guard held == nil else { return }
-        let inFiles = loaded.archiveInFiles && loaded.caches.configuration.recall != nil
+        let inFiles = loaded.hasArchiveFiles
         let folder = inFiles ? try ConversationFolder(in: loaded.platform.archives) : nil
         var empty = ConversationState(chain: state.chain)
         empty.pinned = state.pinned

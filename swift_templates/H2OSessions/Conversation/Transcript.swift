@@ -102,7 +102,7 @@ extension LoadedModel {
     func request(
         _ transcript: [H2OMessage], _ tools: [H2OToolDefinition], _ options: H2OSession.Options
     ) throws -> ConversationRequest {
-        if platform.conditions.isTooHot() { throw H2OSessionError.tooHot }
+        if platform.conditions.isTooHot { throw H2OSessionError.tooHot }
         if options.refusesInLowPowerMode, platform.conditions.isLowPower() {
             throw H2OSessionError.lowPowerMode
         }

@@ -216,3 +216,5 @@ package struct H2OPlatform: Sendable {
         start.duration(to: .now)
     }
 }
+    /// Returns the most bytes that the process has taken so far; nil if unknown.
+    package var footprint: @Sendable () -> Int? = { Footprint.largest }

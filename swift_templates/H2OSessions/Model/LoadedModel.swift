@@ -62,6 +62,9 @@ package final class LoadedModel: @unchecked Sendable {
     /// The format that converts transcripts with these tools to tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
         var thinking = [String: JSONValue]()
+    /// Whether conversations have archives, in files.
+    var hasArchiveFiles: Bool { archiveInFiles && caches.configuration.recall != nil }
+
         if let variable = chat.thinking?.variable {
             let thinks = options.schema == nil ? options.thinking : false
             thinking[variable] = thinks.map(JSONValue.bool)

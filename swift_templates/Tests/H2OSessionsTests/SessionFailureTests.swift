@@ -77,7 +77,8 @@ final class SessionFailureTests: XCTestCase {
         var fixture = try SessionFixture()
         // Each condition holds once.
         fixture.conditions = DeviceConditions(
-            isTooHot: { heat.add(()) == 0 }, isLowPower: { saving.add(()) == 0 })
+            thermalState: { heat.add(()) == 0 ? .critical : .nominal },
+            isLowPower: { saving.add(()) == 0 })
         let session = fixture.makeSession()
         let waiting = H2OSession.Options(
             sampling: .greedy, maxTokens: 6, refusesInLowPowerMode: true)

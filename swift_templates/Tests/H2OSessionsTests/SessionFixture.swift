@@ -75,7 +75,7 @@ struct SessionFixture {
                 platform: H2OPlatform(
                     memory: MemoryGuard { [free] in free }, background: background,
                     pressure: pressure, conditions: conditions, archives: archives,
-                    elapsed: elapsed)))
+                    footprint: { 123_456_789 }, elapsed: elapsed)))
         return template.map(loaded.withGrammars) ?? loaded
     }
 

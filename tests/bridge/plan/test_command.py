@@ -12,6 +12,7 @@ from h2o_pack.plan.device_fit import PlanResult
 from h2o_pack.plan.plan_tables import groups, sums, together, write_page
 from h2o_pack.spec import CacheSpec
 from tests.bridge import schemas
+from tests.bridge.measurements import MEASURED, machine, run_after
 from tests.bridge.memory.described import model
 from tests.bridge.plans import on_devices
 from tests.bridge.schemas import check
@@ -218,55 +219,98 @@ def test_a_page_has_all_of_it_and_needs_nothing_else(plan, tmp_path):
 
 
 @pytest.fixture
-def reported(tmp_path):
-    def write(*terms, **fields):
-        path = tmp_path / "report.json"
-        entries = [{"name": name, "bytes": count} for name, count in terms]
-        document = {"format": 1, "device": "iPhone16,1", "terms": entries, **fields}
-        path.write_text(json.dumps(document))
+def measured(tmp_path):
+    """Write measurements, as the app does, with changes; return the file."""
+
+    def write(text: str | None = None, **changes):
+        path = tmp_path / "measurements.json"
+        path.write_text(text or json.dumps(MEASURED | changes))
         return path
 
     return write
 
 
-def test_planned_and_seen_stand_side_by_side_in_the_plan_s_order(run, reported):
-    path = reported(("total", 3_000_000_000), ("weights", 2_262_920_192), system="iOS 26.1")
-    document = json.loads(run(*PLAN, "--measured", path, "--json").stdout)
-    [document] = schemas.check(document, "plan")["models"]
-    weights, total = document["measured"]["terms"]
-    assert (weights["name"], weights["seen"], weights["share"]) == (
-        "weights",
-        2_262_920_192,
-        1.0,
-    )
-    assert total["planned"] == document["plans"][0]["total"]
-    assert total["share"] == pytest.approx(3e9 / total["planned"], abs=1e-4)
-    assert document["devices"][0]["identifier"] == "iPhone16,1"
+def comparison(run, path, *options):
+    document = json.loads(run(*PLAN, "--measured", path, *options, "--json").stdout)
+    return schemas.check(document, "plan")["models"][0]
 
 
-def test_a_report_of_a_tablet_is_held_against_its_own_plan(run, reported):
-    path = reported(("total", 1), device="iPad14,8")
-    output = run(*PLAN, "--measured", path, "--device", "iPhone 15", "--json").stdout
-    [document] = json.loads(output)["models"]
-    plans = {model_plan["backend"]: model_plan["total"] for model_plan in document["plans"]}
-    assert document["measured"]["backend"] == "ipad"
-    assert document["measured"]["terms"][0]["planned"] == plans["ipad"]
+def test_planned_and_measured_values_stand_side_by_side(run, measured):
+    schemas.check(MEASURED, "bench")
+    model = comparison(run, measured())
+    assert model["devices"][0]["identifier"] == "iPhone16,1"
+    result = model["measured"]
+    values = {value["name"]: value for value in result["values"]}
+    assert values["weights"]["ratio"] == 1.0
+    plan = run(*PLAN, "--context", 4160, "--device", "iPhone16,1", "--json").stdout
+    at_end = json.loads(plan)["models"][0]["plans"][0]
+    assert result["context"] == 4160
+    assert values["total"]["planned"] == at_end["total"]
+    assert values["MLX"]["planned"] == at_end["mlx"]
+    assert values["total"]["ratio"] == pytest.approx(3e9 / at_end["total"], abs=1e-4)
+    first, later = values["generates at once"], values["generates after 4,096 tokens"]
+    assert (first["measured"], later["measured"]) == (20.0, 10.0)
+    assert first["planned"] > later["planned"] > 0
+    assert values["reads 4,096 tokens"] == {
+        "name": "reads 4,096 tokens",
+        "unit": "tokens per second",
+        "planned": None,
+        "measured": 300.0,
+        "ratio": None,
+    }
+    assert result["margin"] == 0
+
+
+def test_people_see_planned_measured_and_their_ratio(run, measured):
+    lines = run(*PLAN, "--measured", measured()).stdout.splitlines()
+    [total] = [line.replace("\u2502", "").split() for line in lines if " total " in line]
+    assert total[0] == "total"
+    assert total[3:5] == ["3,000.0", "MB"]
+    assert total[5].endswith("%")
+    assert "measured on iPhone16,1 Version 26.1" in "\n".join(lines)
+    assert "After three minutes, it was fair." in " ".join("\n".join(lines).split())
+
+
+def test_measurements_of_a_tablet_are_compared_with_its_own_plan(run, measured):
+    path = measured(machine=machine("iPad14,8"))
+    model = comparison(run, path, "--device", "iPhone 15", "--context", 4160)
+    plans = {plan["backend"]: plan["total"] for plan in model["plans"]}
+    assert model["measured"]["backend"] == "ipad"
+    [total] = [v for v in model["measured"]["values"] if v["name"] == "total"]
+    assert total["planned"] == plans["ipad"]
+
+
+def test_bytes_of_several_kinds_of_caches_at_once_are_not_the_planned_cache_s(run, measured):
+    caches = [run_after(640, 10.0), run_after(640, 10.0, name="8")]
+    values = comparison(run, measured(caches=caches))["measured"]["values"]
+    assert "total" not in [value["name"] for value in values]
 
 
 @pytest.mark.parametrize(
-    ("terms", "fields", "message"),
+    ("changes", "message"),
     [
-        ([("weigths", 1)], {}, 'Did you mean "weights"'),
-        ([("app", 1), ("app", 2)], {}, "occurs twice"),
-        ([], {}, "is not a report"),
-        ([("app", -1)], {}, "is not a report"),
-        ([("app", 1)], {"device": "iPhone99,9"}, 'no device is called "iPhone99,9"'),
+        ({"text": "tokens: 5"}, "is not JSON"),
+        ({"text": '{"tokens": NaN}'}, "is not JSON"),
+        ({"format": 2}, "is not a file of measurements"),
+        ({"text": '{"format": 1, "device": "iPhone16,1"}'}, "is not a file of measurements"),
+        ({"footprint_bytes": "3 GB"}, "Expected `int | null`, got `str`"),
+        ({"footprint_bytes": -1}, "Expected `int` >= 0"),
+        ({"caches": [run_after(1, 20.0, tokens_per_second=0)]}, "Expected `float` > 0"),
+        ({"machine": machine("iPhone99,9")}, 'no device is called "iPhone99,9"'),
+        ({"machine": machine("")}, "the measurements name no device"),
+        ({"model": "Qwen3-8B-4bit"}, "are of the model Qwen3-8B-4bit, not of Qwen3-4B-4bit"),
+        ({"max_kv": 256}, "are of max_kv 256, not of max_kv 512"),
+        ({"max_kv": None}, "are of caches of every token, not of max_kv 512"),
+        ({"prefill_step": 256}, "Give --prefill-step 256"),
+        ({"caches": [run_after(1, 20.0, name="8")]}, "are of 8, not of 16+recall"),
+        ({"caches": []}, "are of nothing, not of 16+recall"),
+        ({"caches": [run_after(10**9, 20.0)]}, "The model can attend to 40960 tokens"),
     ],
 )
-def test_a_report_with_a_mistake_is_refused(run, reported, terms, fields, message):
-    result = run(*PLAN, "--measured", reported(*terms, **fields))
-    assert result.exit_code == ExitCode.USAGE
-    assert message in result.stderr
+def test_measurements_of_something_else_are_refused(run, measured, changes, message):
+    result = run(*PLAN, "--measured", measured(**changes))
+    assert result.exit_code == ExitCode.USAGE, result.output
+    assert message in " ".join(result.stderr.split())
 
 
 # Several models
@@ -336,7 +380,7 @@ def test_the_command_prints_it_as_json(run):
     assert [device["model"] for device in document["loaded"]] == [small, large]
 
 
-def test_a_report_of_a_device_is_for_one_model(run, reported):
-    result = run("plan", *BOTH, "--measured", reported(("app", 1)))
+def test_measurements_are_of_one_model(run, measured):
+    result = run("plan", *BOTH, "--measured", measured())
     assert result.exit_code == ExitCode.USAGE
     assert "--measured is only for a package with one model, but 2 are given" in result.stderr

@@ -286,6 +286,7 @@ extension Link where Label == Text {
 
 public protocol Transferable: Sendable {}
 extension String: Transferable {}
+extension URL: Transferable {}
 
 public struct ShareLink<Label: View>: Primitive {
     public nonisolated init<Item: Transferable>(

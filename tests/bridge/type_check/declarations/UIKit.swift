@@ -6,6 +6,10 @@ open class UIApplication: NSObject {
 
     public class var shared: UIApplication { fatalError() }
     open var applicationState: State { fatalError() }
+    open var isIdleTimerDisabled: Bool {
+        get { fatalError() }
+        set {}
+    }
 
     public nonisolated func beginBackgroundTask(
         withName name: String?, expirationHandler: (@MainActor @Sendable () -> Void)? = nil
