@@ -23,27 +23,54 @@ package struct LLMLoader: H2OModelLoader {
     }
 }
 
-/// The LoRA adapter that `h2o-pack ios --adapter` bundled with a model.
-package enum BundledAdapter {
-    /// The name of its file in the model's folder. The file is in the format of safetensors,
-    /// but has another extension, because mlx-swift-lm loads every .safetensors file there as
-    /// weights.
-    package static let weights = "adapters.tensors"
+/// A LoRA or DoRA adapter.
+package struct LoadedAdapter: Sendable {
+    package let adapter: any ModelAdapter
+    /// The digest of its files; nil for the adapter that `h2o-pack ios --adapter` bundled, because
+    /// the model's digest includes its files.
+    package let digest: String?
+
+    package init(_ adapter: any ModelAdapter, digest: String?) {
+        (self.adapter, self.digest) = (adapter, digest)
+    }
+
+    /// The name of a bundled adapter's file in the model's folder. The file is in the format of
+    /// safetensors, but has another extension, because mlx-swift-lm loads every .safetensors file
+    /// there as weights.
+    package static let bundledWeights = "adapters.tensors"
+    package static let weights = "adapters.safetensors"
     package static let configuration = "adapter_config.json"
 
-    /// Applies the adapter to a loaded model, if its folder has one.
+    /// The adapter in a model's folder; nil if there is none.
     ///
-    /// - Throws: `ModelAdapterError` for a model whose layers mlx-swift-lm cannot adapt, or an
-    ///   error of reading
-    package static func apply(in folder: URL, to model: any LanguageModel) throws {
-        let file = folder.appending(path: weights)
-        guard FileManager.default.fileExists(atPath: file.path) else { return }
-        let settings = try RegularFile.data(folder.appending(path: configuration))
-        let (arrays, _) = try H2OCacheFile.contents(of: file)
-        let adapter = LoRAContainer(
+    /// - Throws: an error of reading
+    package static func bundled(in folder: URL) throws -> LoadedAdapter? {
+        let file = folder.appending(path: bundledWeights)
+        guard FileManager.default.fileExists(atPath: file.path) else { return nil }
+        return try LoadedAdapter(file, folder.appending(path: configuration), digest: nil)
+    }
+
+    /// The adapter in a folder that `mlx_lm.lora` wrote.
+    ///
+    /// - Throws: `ModelAdapterError`, or an error of reading
+    package init(in folder: URL) throws {
+        let files = [Self.weights, Self.configuration].map { folder.appending(path: $0) }
+        let digests = try files.map { try FileDigest.sha256(of: $0) }
+        try self.init(files[0], files[1], digest: digests.joined())
+    }
+
+    private init(_ weights: URL, _ configuration: URL, digest: String?) throws {
+        let settings = try RegularFile.data(configuration)
+        let (arrays, _) = try H2OCacheFile.contents(of: weights)
+        // Weights of the model itself could not be restored.
+        let own = ["lora_a", "lora_b", "m"]
+        for name in arrays.keys where !own.contains(where: { name.hasSuffix(".\($0)") }) {
+            throw ModelAdapterError.unsupportedAdapterType(name)
+        }
+        let container = LoRAContainer(
             configuration: try JSONDecoder().decode(LoRAConfiguration.self, from: settings),
             parameters: ModuleParameters.unflattened(arrays))
-        try withError { try adapter.load(into: model) }
+        self.init(container, digest: digest)
     }
 }
 

@@ -431,6 +431,9 @@ extension Conversation {
         let prepared: PreparedPrompt
         switch loaded.prepared {
         case nil: return nil
+        case _ where loaded.adapter?.digest != loaded.ownAdapter?.digest:
+            preparedPromptProblem = .otherModel
+            return nil
         case .failure(let problem):
             preparedPromptProblem = problem
             return nil

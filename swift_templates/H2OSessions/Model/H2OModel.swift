@@ -161,10 +161,11 @@ extension H2OModel {
         // GPU in the background, iOS would end the app.
         return try await Device.withDefaultDevice(.cpu) {
             let context = try await loader.load(from: folder, tokenizer: BundledTokenizerLoader())
-            try BundledAdapter.apply(in: folder, to: context.model)
+            let adapter = try LoadedAdapter.bundled(in: folder)
+            try withError { try adapter?.adapter.load(into: context.model) }
             return H2OModel(
                 LoadedModel(
-                    context: context, manifest: manifest, caches: caches,
+                    context: context, adapter: adapter, manifest: manifest, caches: caches,
                     archiveInFiles: archiveInFiles, snapshots: snapshots,
                     promptChunk: manifest.promptChunk ?? ModelManifest.defaultPromptChunk,
                     facts: ModelFacts(in: folder), plan: plan, limits: limits, platform: platform,
@@ -184,6 +185,50 @@ extension H2OModel {
     }
 }
 
+extension H2OModel {
+    /// Applies another LoRA or DoRA adapter, without loading the model again. First waits for the
+    /// replies that were requested before.
+    ///
+    /// Conversations go on: the next reply of each reads its messages again, because the adapter
+    /// changes keys and values. A conversation that was saved with one adapter cannot be restored
+    /// with another, and the caches of a prepared system prompt are used only with the package's
+    /// own adapter.
+    ///
+    /// - Parameter folder: has `adapters.safetensors` and `adapter_config.json`, which
+    ///   `mlx_lm.lora` writes; nil for the package's own adapter, or for none if it has none
+    /// - Throws: `ModelAdapterError` for a model or an adapter that mlx-swift-lm does not support,
+    ///   an `MLXError` or another error for an adapter of another model, an error of reading, or
+    ///   `CancellationError`. The adapter is then the same as before
+    public func setAdapter(_ folder: URL?) async throws {
+        guard loaded.script == nil else { return }
+        let adapter = try await loaded.platform.background.withGPU {
+            try folder.map { try LoadedAdapter(in: $0) } ?? loaded.ownAdapter
+        }
+        try await use(adapter)
+    }
+
+    /// Applies an adapter in place of the one that is applied; nil for none.
+    func use(_ new: LoadedAdapter?) async throws {
+        try await turns.begin()
+        defer { turns.end() }
+        let (old, model) = (loaded.adapter, loaded.context.model)
+        try await loaded.platform.background.withGPU {
+            old?.adapter.unload(from: model)
+            do {
+                try withError { try new?.adapter.load(into: model) }
+            } catch {
+                new?.adapter.unload(from: model)
+                try old?.adapter.load(into: model)
+                throw error
+            }
+        }
+        loaded.adapter = new
+        for case let conversation as Conversation in holders.all {
+            await conversation.releaseAllCaches()
+        }
+    }
+}
+
 /// The system services that a model uses; tests replace them.
 package struct H2OPlatform: Sendable {
     package var memory = MemoryGuard.system
@@ -198,6 +243,8 @@ package struct H2OPlatform: Sendable {
         archives.deletingLastPathComponent()
             .appending(path: "h2o-snapshots", directoryHint: .isDirectory)
     }
+    /// Returns the most bytes that the process has taken so far; nil if unknown.
+    package var footprint: @Sendable () -> Int? = { Footprint.largest }
     /// Returns the time since a fixed moment.
     package var elapsed: @Sendable () -> Duration = H2OPlatform.sinceStart
 
@@ -216,5 +263,3 @@ package struct H2OPlatform: Sendable {
         start.duration(to: .now)
     }
 }
-    /// Returns the most bytes that the process has taken so far; nil if unknown.
-    package var footprint: @Sendable () -> Int? = { Footprint.largest }

@@ -6,6 +6,10 @@ import MLXLMCommon
 /// A model in memory and the objects that belong to it. Only jobs on its model's executor use it.
 package final class LoadedModel: @unchecked Sendable {
     package let context: ModelContext
+    /// The adapter with which the model was loaded; nil if there was none.
+    let ownAdapter: LoadedAdapter?
+    /// The adapter that is applied now.
+    var adapter: LoadedAdapter?
     /// nil for a model that was not bundled.
     package let manifest: ModelManifest?
     /// The caches of the layers in each conversation.
@@ -33,7 +37,8 @@ package final class LoadedModel: @unchecked Sendable {
     let script: Script?
 
     init(
-        context: sending ModelContext, manifest: ModelManifest? = nil, caches: H2OCaches,
+        context: sending ModelContext, adapter: LoadedAdapter? = nil,
+        manifest: ModelManifest? = nil, caches: H2OCaches,
         archiveInFiles: Bool = false, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
         promptChunk: Int = ModelManifest.defaultPromptChunk, facts: ModelFacts = ModelFacts(),
         chat: ChatFacts? = nil, plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
@@ -42,6 +47,7 @@ package final class LoadedModel: @unchecked Sendable {
         script: Script? = nil
     ) {
         self.context = context
+        (ownAdapter, self.adapter) = (adapter, adapter)
         self.manifest = manifest
         self.snapshots = snapshots
         self.caches = caches
@@ -56,15 +62,15 @@ package final class LoadedModel: @unchecked Sendable {
         self.script = script
     }
 
+    /// Whether conversations have archives, in files.
+    var hasArchiveFiles: Bool { archiveInFiles && caches.configuration.recall != nil }
+
     /// Tokens that end the model's turn.
     package var stops: Set<Int> { chat.stops }
 
     /// The format that converts transcripts with these tools to tokens.
     func format(tools: [H2OToolDefinition], options: H2OSession.Options) -> PromptFormat {
         var thinking = [String: JSONValue]()
-    /// Whether conversations have archives, in files.
-    var hasArchiveFiles: Bool { archiveInFiles && caches.configuration.recall != nil }
-
         if let variable = chat.thinking?.variable {
             let thinks = options.schema == nil ? options.thinking : false
             thinking[variable] = thinks.map(JSONValue.bool)
@@ -76,15 +82,22 @@ package final class LoadedModel: @unchecked Sendable {
     }
 
     /// All values on which the caches of the model's conversations depend.
-    package private(set) lazy var identity: ConversationIdentity = {
+    package var identity: ConversationIdentity {
+        let kind = String(describing: type(of: context.model))
+        let digest = adapter?.digest ?? ""
+        let addition = digest.isEmpty ? "" : " with the adapter \(digest.prefix(8))"
+        return ConversationIdentity(
+            model: (manifest?.model ?? kind) + addition,
+            modelDigest: (manifest?.digest ?? kind) + digest, caches: caches,
+            templateDigest: templateDigest, vocabulary: facts.vocabulary)
+    }
+
+    /// The digest of the tokens to which the chat template renders a made-up exchange.
+    private lazy var templateDigest: String = {
         let format = format(tools: [], options: H2OSession.Options())
         let probe = [H2OMessage.system("a"), .user("b"), .assistant("c"), .user("d")]
         let tokens = (try? format.opening(probe))?.tokens ?? []
-        let kind = String(describing: type(of: context.model))
-        return ConversationIdentity(
-            model: manifest?.model ?? kind, modelDigest: manifest?.digest ?? kind, caches: caches,
-            templateDigest: TranscriptChain(opening: tokens).head.digest,
-            vocabulary: facts.vocabulary)
+        return TranscriptChain(opening: tokens).head.digest
     }()
 
     func makeSnapshots() -> SnapshotStore {

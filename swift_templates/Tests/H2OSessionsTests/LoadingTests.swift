@@ -141,12 +141,12 @@ final class LoadingTests: ModelFolderTestCase {
         let name = "model.layers.0.self_attn.q_proj.lora_a"
         try MLX.save(arrays: [name: MLXArray([Float](repeating: 1, count: 8), [4, 2])], url: file)
         try FileManager.default.moveItem(
-            at: file, to: folder.appending(path: BundledAdapter.weights))
+            at: file, to: folder.appending(path: LoadedAdapter.bundledWeights))
         try write(
             """
             {"fine_tune_type": "lora", "num_layers": 1,
              "lora_parameters": {"rank": 2, "scale": 20, "keys": ["self_attn.q_proj"]}}
-            """, to: BundledAdapter.configuration)
+            """, to: LoadedAdapter.configuration)
 
         await assertThrows(try await load(free: plan.total)) {
             guard case .incompatibleModelType? = $0 as? ModelAdapterError else {

@@ -22,7 +22,7 @@ final class ParityTokensTests: FolderTestCase {
         let manifest = try ModelManifest.check(source)
         let context = try await LLMLoader().load(from: source, tokenizer: BundledTokenizerLoader())
         XCTAssertNil(context.tokenizer.convertTokenToId("a token that no vocabulary has"))
-        try BundledAdapter.apply(in: source, to: context.model)
+        try LoadedAdapter.bundled(in: source)?.adapter.load(into: context.model)
         let model = ParityModel(
             recorded: RecordedModel(context.model), configuration: context.configuration,
             tokenizer: context.tokenizer, manifest: manifest, facts: ModelFacts(in: source),

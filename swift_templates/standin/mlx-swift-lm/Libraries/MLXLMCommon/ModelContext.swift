@@ -99,13 +99,19 @@ public final class ChatSession {
 }
 
 public enum ModelAdapterError: Error {
+    case unsupportedAdapterType(String)
     case incompatibleModelType
+}
+
+public protocol ModelAdapter: Sendable {
+    func load(into model: LanguageModel) throws
+    func unload(from model: LanguageModel)
 }
 
 /// The content of adapter_config.json, which the stand-in does not use.
 public struct LoRAConfiguration: Codable {}
 
-public struct LoRAContainer {
+public struct LoRAContainer: ModelAdapter {
     public init(configuration: LoRAConfiguration, parameters: consuming ModuleParameters) {}
 
     public static func from(directory: URL) throws -> LoRAContainer {
@@ -116,4 +122,6 @@ public struct LoRAContainer {
         // The models of the stand-in have no weights to adapt.
         throw ModelAdapterError.incompatibleModelType
     }
+
+    public func unload(from model: LanguageModel) {}
 }

@@ -22,7 +22,7 @@ final class BundledModelTests: XCTestCase {
 
         XCTAssertEqual(manifest.model, BundledModel.id)
         let weights = manifest.files.filter {
-            $0.path.hasSuffix(".safetensors") || $0.path == BundledAdapter.weights
+            $0.path.hasSuffix(".safetensors") || $0.path == LoadedAdapter.bundledWeights
         }
         let bytes = weights.map(\.size).reduce(0, +)
         XCTAssertLessThanOrEqual(BundledModel.memory.weights, bytes)
