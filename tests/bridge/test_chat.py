@@ -76,7 +76,7 @@ def test_commands_reset_the_conversation_and_take_a_system_prompt():
         (["--device", "iPhone 99"], "x", ExitCode.USAGE),
     ],
 )
-def test_what_cannot_be_is_one_error_with_its_code(options, input_text, code):
+def test_a_refused_call_is_one_error_with_its_code(options, input_text, code):
     result = talk(*options, says=input_text, code=code)
     says(result.stderr)
     [error] = events(talk(*options, "--json", says=input_text, code=code))

@@ -70,7 +70,7 @@ def test_two_makers_of_one_package_have_two_bundle_identifiers():
     "identifier",
     ["Chat", "com.example.", ".com.example", "com..a", "com.a b", "com.a_b", "com.\u00e9"],
 )
-def test_what_apple_takes_for_no_bundle_identifier_is_refused(identifier):
+def test_a_bundle_identifier_that_apple_refuses_is_refused(identifier):
     says(refused(check_bundle_id, identifier, code=ExitCode.USAGE))
     with pytest.raises(UserError, match="155 characters"):
         check_bundle_id("com." + "a" * 152)

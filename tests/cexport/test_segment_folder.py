@@ -536,7 +536,7 @@ def test_deletes_only_its_own_files(tmp_path):
 
 @pytest.mark.parametrize("name", ["manifest", "000000.safetensors", "lock"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "endless"])
-def test_what_is_not_a_file_is_refused_before_it_is_read(name, kind, tmp_path):
+def test_only_files_of_an_archive_are_read(name, kind, tmp_path):
     layer = tmp_path / "conversation/layer-000"
     mark = filled(layer, 1)
     path = layer / name

@@ -97,7 +97,7 @@ def test_two_saves_at_once_leave_one_whole_conversation(path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link"])
-def test_what_is_not_a_file_is_refused_before_it_is_read(kind, tmp_path):
+def test_only_a_file_is_read_as_a_saved_cache(kind, tmp_path):
     path = tmp_path / NAME
     make = {
         "pipe": os.mkfifo,

@@ -201,7 +201,7 @@ def test_other_bytes_than_those_asked_for_are_refused(hub):
     says(refusal(ID, code=ExitCode.NETWORK))
 
 
-def test_what_may_not_be_read_says_how_to_be_allowed(hub, monkeypatch):
+def test_a_model_that_may_not_be_read_says_how_to_get_access(hub, monkeypatch):
     hub.add("someone/gated", repository(), gated=True, token=TOKEN)
     hub.add("someone/private", repository(), private=True, token=TOKEN)
     says(refusal("someone/gated"))

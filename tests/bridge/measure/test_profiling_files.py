@@ -145,7 +145,7 @@ def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
     assert [layer.to_dict() for layer in load_budgets(path).layers] == written
 
 
-def test_what_belongs_together_is_refused_apart(run, tmp_path):
+def test_options_that_belong_together_are_refused_apart(run, tmp_path):
     for options in (
         (),
         ("--model", "demo", "--max-kv", 64),
