@@ -92,7 +92,6 @@ WINDOW, STANDARD = Policy("window"), Policy("standard", "peak")
 PAPER, ATTENTION = Policy("paper", "abs_logit"), Policy("average attention", "softmax")
 ROWS: Mapping[str, tuple[Policy, ...]] = {
     "1/2": (WINDOW, STANDARD, PAPER),
-    "1/4": (WINDOW, STANDARD),
     "1/8": (
         WINDOW,
         STANDARD,
