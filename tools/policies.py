@@ -47,8 +47,8 @@ window keeps the first {sinks} tokens and the newest ones (mlx-lm's RotatingKVCa
 """
 NOTE = (
     f"Divergence from the full cache's predictions of {GENERATED} tokens after {PROMPT}, in "
-    "nats per token, with 95% intervals. In parentheses: whether the policy is better or worse "
-    "than a window of as many rows, if the samples tell. Rows are a share of the prompt's."
+    "nats per token; better or worse than a window of as many rows, if the samples tell. Rows "
+    "are a share of the prompt's."
 )
 READ_NOTE = (
     f"Perplexity of {READ - BEFORE} tokens, read one by one after {BEFORE}, with {READ_ROWS} "
@@ -243,8 +243,7 @@ def rows_of(share: str) -> int:
 
 def _cell(by_policy: Divergences, share: str, policy: Policy) -> str:
     own, window = by_policy[share, policy.name], by_policy[share, WINDOW.name]
-    mean = estimate(own)
-    cell = f"{mean.mean:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    cell = f"{estimate(own).mean:.2f}"
     verdict = compare(own, window, lower_is_better=True).verdict
     words = {"better": " (better)", "worse": " (worse)"}
     return cell if policy == WINDOW else cell + words.get(verdict, "")

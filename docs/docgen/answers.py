@@ -99,6 +99,10 @@ def tasks_of(group: GroupResult) -> list[str]:
     return [name for name in ALL_TASKS if name in group.cells[0].metrics]
 
 
+WORDS = {"better": ", better", "worse": ", worse", "not distinguishable": ""}
+"""How a table says a verdict."""
+
+
 def group_table(group: GroupResult) -> str:
     """Return a group's caches with their size, their share of right answers and their loss."""
     right = {cell.contender: right_by_sample(group, cell) for cell in group.cells}
@@ -108,7 +112,7 @@ def group_table(group: GroupResult) -> str:
         own = right[cell.contender]
         verdict = ""
         if baseline and cell.contender != group.baseline:
-            verdict = f", {compare(own, baseline, lower_is_better=False).verdict}"
+            verdict = WORDS[compare(own, baseline, lower_is_better=False).verdict]
         divergence = cell.metrics.get(TEXT_KL)
         rows.append(
             (
