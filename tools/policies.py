@@ -48,7 +48,8 @@ window keeps the first {sinks} tokens and the newest ones (mlx-lm's RotatingKVCa
 NOTE = (
     f"Divergence from the full cache's predictions of {GENERATED} tokens after {PROMPT}, in "
     "nats per token; better or worse than a window of as many rows, if the samples tell. Rows "
-    "are a share of the prompt's."
+    "are a share of the prompt's. *Newest tokens* keeps what a window keeps, but tokens of a "
+    "prompt attend to their whole chunk, as with every H2O cache."
 )
 READ_NOTE = (
     f"Perplexity of {READ - BEFORE} tokens, read one by one after {BEFORE}, with {READ_ROWS} "
@@ -89,18 +90,21 @@ class Policy:
 
 
 WINDOW, STANDARD = Policy("window"), Policy("standard", "peak")
+NEWEST = Policy("newest tokens", "peak", 1)
+"""Keeps what a window keeps, but a prompt's tokens attend to their whole chunk."""
 PAPER, ATTENTION = Policy("paper", "abs_logit"), Policy("average attention", "softmax")
 ROWS: Mapping[str, tuple[Policy, ...]] = {
-    "1/2": (WINDOW, STANDARD, PAPER),
+    "1/2": (WINDOW, NEWEST, STANDARD, PAPER),
     "1/8": (
         WINDOW,
+        NEWEST,
         STANDARD,
         Policy("standard, 3/4 recent", "peak", 3 / 4),
         Policy("standard, 7/8 recent", "peak", 7 / 8),
         ATTENTION,
         PAPER,
     ),
-    "1/16": (WINDOW, STANDARD),
+    "1/16": (WINDOW, NEWEST, STANDARD),
 }
 """The policies to compare, by the share of the prompt's tokens that are kept."""
 
