@@ -10,12 +10,9 @@ are therefore in memory together, usually the arrays of several layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
-import numpy as np
 
 from h2o_pack.memory.cache_bytes import FLOAT32, paged
 from h2o_pack.memory.planned_run import Backend, Run
@@ -38,17 +35,6 @@ class Buffer:
     stays: bool = False
 
 
-class Buffers:
-    """The sizes, terms, births, deaths and stays of many buffers, each in an array."""
-
-    def __init__(self, buffers: Sequence[Buffer]) -> None:
-        self.sizes = np.array([buffer.size for buffer in buffers], np.int64)
-        self.terms = np.array([buffer.term for buffer in buffers], object)
-        self.births = np.array([buffer.birth for buffer in buffers], np.int64)
-        self.deaths = np.array([buffer.death for buffer in buffers], np.int64)
-        self.stays = np.array([buffer.stays for buffer in buffers], bool)
-
-
 class Graph:
     """The operations of a step on `tokens` tokens, in queued order.
 
@@ -58,8 +44,7 @@ class Graph:
     conversation has `run.tokens` tokens when the step ends. Time is counted in dispatches.
     elements: elements of all inputs; each input counts once, at the first operation that reads
     it. squared: the sum of the squares of the operations' elements. element: bytes of an
-    element of activations. waits: after how many dispatches the queue is emptied. parts: the
-    buffers of appended graphs, and after how many dispatches each was appended.
+    element of activations. waits: after how many dispatches the queue is emptied.
     """
 
     def __init__(self, run: Run, backend: Backend, tokens: int) -> None:
@@ -69,7 +54,6 @@ class Graph:
         self.tokens = tokens
         self.element = run.config.element_bytes
         self.buffers: list[Buffer] = []
-        self.parts: dict[Buffers, list[int]] = {}
         self.dispatches = self.elements = self.squared = 0
         self.waits: list[int] = []
 
@@ -110,12 +94,12 @@ class Graph:
         The first buffer of `part` stands for `source`.
         """
         now = self.dispatches
-        first, *_, last = part.buffers
-        source.death = now + first.death
-        self.parts.setdefault(part.inner, []).append(now)
-        self.buffers.append(
-            Buffer(last.size, last.term, now + last.birth, now + last.death, last.stays)
-        )
+        inputs, *others = part.buffers
+        source.death = now + inputs.death
+        self.buffers += [
+            Buffer(other.size, other.term, now + other.birth, now + other.death, other.stays)
+            for other in others
+        ]
         self.waits += [now + wait for wait in part.waits]
         self.dispatches += part.dispatches
         self.elements += part.elements
@@ -148,44 +132,34 @@ class Graph:
         """Wait until all queued operations are done."""
         self.waits.append(self.dispatches)
 
-    @cached_property
-    def inner(self) -> Buffers:
-        """The buffers between the first and the last one, of a graph that is complete."""
-        return Buffers(self.buffers[1:-1])
+    def end(self, buffer: Buffer, window: float) -> float:
+        """Return the dispatch at which a buffer is freed; see `peak`."""
+        if buffer.stays:
+            return math.inf
+        wait = bisect_left(self.waits, buffer.death)
+        done = self.waits[wait] if wait < len(self.waits) else math.inf
+        return max(buffer.birth, min(done, buffer.death + window))
 
     def peak(self, window: float) -> dict[str, int]:
         """Return the bytes by term at the moment of most memory.
 
         window: dispatches that are queued and not done.
         """
-        parts = [([0], Buffers(self.buffers)), *((v, k) for k, v in self.parts.items())]
-
-        def times(name: str) -> Any:
-            every = [np.add.outer(begun, getattr(part, name)) for begun, part in parts]
-            return np.concatenate([part.ravel() for part in every])
-
-        def repeated(name: str) -> Any:
-            return np.concatenate([np.tile(getattr(part, name), len(n)) for n, part in parts])
-
-        births, deaths = times("births"), times("deaths")
-        sizes, terms, stays = repeated("sizes"), repeated("terms"), repeated("stays")
-        ends = self._ends(births, deaths, stays, window)
-        order, freed = np.argsort(births, kind="stable"), np.argsort(ends)
-        allocated = np.cumsum(sizes[order])
-        released = np.concatenate(([0], np.cumsum(sizes[freed])))
-        now_free = released[np.searchsorted(ends[freed], births[order])]
-        moment = births[order][np.argmax(allocated - now_free)]
+        ends = [self.end(buffer, window) for buffer in self.buffers]
+        freed = sorted(zip(ends, (buffer.size for buffer in self.buffers), strict=True))
+        now = most = moment = index = 0
+        for buffer in self.buffers:
+            while freed[index][0] < buffer.birth:
+                now -= freed[index][1]
+                index += 1
+            now += buffer.size
+            if now > most:
+                most, moment = now, buffer.birth
         by_term = dict[str, int]()
-        held = (births <= moment) & (moment <= ends)
-        for term, size in zip(terms[held], sizes[held].tolist(), strict=True):
-            by_term[term] = by_term.get(term, 0) + size
+        for buffer, end in zip(self.buffers, ends, strict=True):
+            if buffer.birth <= moment <= end:
+                by_term[buffer.term] = by_term.get(buffer.term, 0) + buffer.size
         return by_term
-
-    def _ends(self, births: Any, deaths: Any, stays: Any, window: float) -> Any:
-        """Return the dispatches at which buffers are freed."""
-        waits = np.array([*self.waits, math.inf])
-        done = np.minimum(waits[np.searchsorted(waits, deaths)], deaths + window)
-        return np.where(stays, math.inf, np.maximum(births, done))
 
     def new(self, reads: Iterable[Buffer], size: int, dispatches: int = 1) -> Buffer:
         """Queue an operation that writes a new buffer of `size` elements per token."""
