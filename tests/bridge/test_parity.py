@@ -87,7 +87,7 @@ class TestWithoutSwift:
         result = parity(package)
         assert result.exit_code == ExitCode.OK, result.output
         row = next(line for line in result.stdout.splitlines() if "2 trace" in line)
-        assert [cell.strip() for cell in row.strip("│").split("│")][-1] == "not run"
+        assert row.rstrip().endswith("not run")
 
     def test_a_run_that_must_have_swift_ends_with_5(self, package):
         result = parity(package, "--require-swift")
