@@ -165,14 +165,15 @@ def with_model(command: str, option: str, *more: str) -> Call:
 
 
 PLAN = ("--max-kv", "64", "--context", "256")
+DRY = ("--dry-run", "--name", "Made")
 TARGETS = {
     "model": Target(
         of_model,
         lambda path: ("plan", "--model", path, *CACHE),
-        lambda path: ("ios", "--model", path, "--device", "iPhone 15", "--dry-run"),
+        lambda path: ("ios", "--model", path, "--device", "iPhone 15", *DRY),
         lambda path: ("models", path),
         lambda path: ("ios", "--model", path, *CACHE, "--output", path.parent / "Made"),
-        lambda path: ("ios", "--model", path, *CACHE, "--dry-run"),
+        lambda path: ("ios", "--model", path, *CACHE, *DRY),
         lambda path: ("profile", "--model", path, "--tokens", "64"),
     ),
     "package": Target(
@@ -185,7 +186,7 @@ TARGETS = {
         lambda path: ("parity", path, "--level", "op"),
         lambda path: ("ios", "--model", path.parent / "model", *CACHE, "--output", path),
     ),
-    "adapter": Target(of_adapter, with_model("ios", "--adapter", *CACHE, "--dry-run")),
+    "adapter": Target(of_adapter, with_model("ios", "--adapter", *CACHE, *DRY)),
     "app": Target(of_app, lambda path: ("doctor", path)),
     "h2o-pack.toml": Target(file("h2o-pack.toml", PROJECT), lambda path: ("ios", "--dry-run")),
     "budgets.json": Target(
@@ -194,7 +195,7 @@ TARGETS = {
     "devices.toml": Target(file("devices.toml", OWN), with_model("plan", "--devices", *PLAN)),
     "losses.json": Target(
         file("losses.json", (FACTS / "losses.json").read_text("utf-8")),
-        with_model("ios", "--losses", "--device", "iPhone 15", "--dry-run"),
+        with_model("ios", "--losses", "--device", "iPhone 15", *DRY),
     ),
     "profile.json": Target(
         file("profile.json", profiles.made_up()),
