@@ -19,6 +19,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from docs.docgen.markdown import replaced
+from h2o_pack.measure.evaluation.preset import rows_of
 from h2o_pack.measure.evaluation.statistics import compare, estimate
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
@@ -151,7 +152,7 @@ def divergences(model: Any, ids: Array) -> Divergences:
     result = {}
     for share, policies in ROWS.items():
         for policy in policies:
-            own = generated(model, policy.caches(model, rows_of(share)), ids)
+            own = generated(model, policy.caches(model, rows_of(share, PROMPT)), ids)
             by_sample = (mx.exp(full) * (full - own)).sum(-1).mean(-1)
             result[share, policy.name] = by_sample.tolist()
     return result
@@ -237,12 +238,6 @@ def tables(by_text: Mapping[str, TextFigures]) -> Iterator[str]:
     yield from (*markdown_table(("cache", *by_text), read), "", READ_NOTE, "")
     shares = ", ".join(f"{text.in_common:.0%} ({name})" for name, text in by_text.items())
     yield COMMON.format(shares=shares, chance=HEAVY / (PROMPT - HEAVY - SINKS))
-
-
-def rows_of(share: str) -> int:
-    """Return the rows of a share of the prompt, such as 1/8."""
-    above, below = map(int, share.split("/"))
-    return PROMPT * above // below
 
 
 def _cell(by_policy: Divergences, share: str, policy: Policy) -> str:

@@ -312,29 +312,28 @@ def print_measured(measured: Measured, console: Console) -> None:
     for name in ("planned", "measured", "measured / planned"):
         table.add_column(name, justify="right")
     for value in measured.values:
-        is_size = value.unit == BYTES
-        shown = (
-            "-"
-            if number is None
-            else f"{number / 1e6:,.1f} MB"
-            if is_size
-            else f"{number:,.1f}/s"
-            for number in (value.planned, value.measured)
-        )
+        shown = (quantity(number, value.unit) for number in (value.planned, value.measured))
         ratio = "-"
         if value.ratio is not None:
-            style = "red" if (value.ratio > 1) == is_size else "green"
+            style = "red" if (value.ratio > 1) == (value.unit == BYTES) else "green"
             ratio = f"[{style}]{value.ratio:.1%}[/]"
         table.add_row(value.name, *shown, ratio)
     console.print(table)
-    after = f" After three minutes, it was {measured.thermal_state}." * bool(
-        measured.thermal_state
-    )
+    after = ""
+    if measured.thermal_state:
+        after = f" After three minutes, it was {measured.thermal_state}."
     caption(
         f"The plan is for {measured.context:,} tokens. The device needed a margin of "
         f"{measured.margin:.1%} of the modelled terms.{after}",
         console,
     )
+
+
+def quantity(number: float | None, unit: str) -> str:
+    """Write bytes in MB, and other numbers as a speed; "-" for None."""
+    if number is None:
+        return "-"
+    return f"{number / 1e6:,.1f} MB" if unit == BYTES else f"{number:,.1f}/s"
 
 
 def print_speed_rule(report: PlannedModel, console: Console) -> None:
