@@ -155,7 +155,7 @@ class Search:
             return tokens
         if not self.serves(least):
             return 0
-        return max(least, largest(0, tokens, lambda rows: not self.serves(rows), ROWS))
+        return max(least, largest(tokens, self.serves, ROWS))
 
 
 def caches(question: Question, model: Model, table: LossTable) -> list[CacheCandidate]:

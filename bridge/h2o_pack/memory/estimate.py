@@ -46,6 +46,15 @@ def plan_memory(run: Run, backend: Backend) -> MemoryPlan:
     return replace(max(plans, key=lambda plan: plan.total), context=run.tokens)
 
 
+def fits(run: Run, backend: Backend, limit: int) -> bool:
+    """Return whether the planned memory of a run is at most `limit` bytes.
+
+    A run whose weights and caches alone are larger is not planned, which takes much longer.
+    """
+    least = run.model.weights.bytes + sum(term.bytes for term in kept(run))
+    return least <= limit and plan_memory(run, backend).total <= limit
+
+
 def moments(run: Run) -> Iterator[Run]:
     """Yield the run, and with recall also its last chunk that does not read the archive yet.
 

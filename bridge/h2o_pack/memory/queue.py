@@ -132,20 +132,25 @@ class Graph:
         """Wait until all queued operations are done."""
         self.waits.append(self.dispatches)
 
-    def end(self, buffer: Buffer, window: float) -> float:
-        """Return the dispatch at which a buffer is freed; see `peak`."""
-        if buffer.stays:
-            return math.inf
-        wait = bisect_left(self.waits, buffer.death)
-        done = self.waits[wait] if wait < len(self.waits) else math.inf
-        return max(buffer.birth, min(done, buffer.death + window))
+    def ends(self, window: float) -> list[float]:
+        """Return the dispatches at which the buffers are freed; see `peak`."""
+        waits = [*self.waits, math.inf]
+        return [
+            math.inf
+            if buffer.stays
+            else max(
+                buffer.birth,
+                min(waits[bisect_left(waits, buffer.death)], buffer.death + window),
+            )
+            for buffer in self.buffers
+        ]
 
     def peak(self, window: float) -> dict[str, int]:
         """Return the bytes by term at the moment of most memory.
 
         window: dispatches that are queued and not done.
         """
-        ends = [self.end(buffer, window) for buffer in self.buffers]
+        ends = self.ends(window)
         freed = sorted(zip(ends, (buffer.size for buffer in self.buffers), strict=True))
         now = most = moment = index = 0
         for buffer in self.buffers:

@@ -389,7 +389,7 @@ def remedies(workload: Workload, limit: int, backend: str) -> Iterator[str]:
     """Yield settings that fit into the limit; settings that harm answers least come first."""
 
     def fits(changed: Workload) -> bool:
-        return changed.plan(backend).total <= limit
+        return changed.fits(limit, backend)
 
     if workload.recall is not None:
         files = replace(workload, archive_in_files=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,7 +13,7 @@ from pathlib import Path
 from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel, best_first
-from h2o_pack.memory.estimate import plan_memory
+from h2o_pack.memory.estimate import fits, plan_memory
 from h2o_pack.memory.planned_run import Run, backends
 from h2o_pack.memory.storages import (
     DENSE_BITS,
@@ -199,6 +199,10 @@ class Workload(Run):
         """Return the memory plan on a backend, by its name in facts/backends.toml."""
         return plan_memory(self, backends()[backend])
 
+    def fits(self, limit: int, backend: str) -> bool:
+        """Return whether the planned memory on a backend is at most `limit` bytes."""
+        return fits(self, backends()[backend], limit)
+
     def with_max_kv(self, rows: int) -> Workload:
         """Return the workload with `rows` rows per layer and default budgets.
 
@@ -235,20 +239,15 @@ class Workload(Run):
         """
         most = self.config.context
         endless = self.without_recall().with_context(2 * most)
-        archive = self.plan(backend).archive
-
-        def total(rows: int) -> int:
-            return endless.with_max_kv(rows).plan(backend).total + archive
-
-        return largest(limit, most, total, ROWS)
+        left = limit - self.plan(backend).archive
+        return largest(most, lambda rows: endless.with_max_kv(rows).fits(left, backend), ROWS)
 
     def largest_context(self, limit: int, backend: str) -> int:
         """Return the most tokens that fit with caches that keep every token; 0 if none do."""
         unbounded = self.with_max_kv(0)
         return largest(
-            limit,
             self.config.context,
-            lambda tokens: unbounded.with_context(tokens).plan(backend).total,
+            lambda tokens: unbounded.with_context(tokens).fits(limit, backend),
             TOKENS,
         )
 
@@ -269,8 +268,8 @@ def default_config(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
 def known_fitting(workload: Workload, limit: int, backend: str) -> KnownModel | None:
     """Return the best model of the catalogue that fits with the same settings, or None."""
     for entry in best_first(catalogue()):
-        model = as_model(entry) if entry.weights_bytes < limit else None
-        if model is not None and workload.of_model(model).plan(backend).total <= limit:
+        model = as_model(entry)
+        if model is not None and workload.of_model(model).fits(limit, backend):
             return entry
     return None
 
@@ -325,10 +324,10 @@ def require_tokens(value: int, most: int, flag: str, model: Model) -> None:
     )
 
 
-def largest(limit: int, most: int, bytes_of: Callable[[int], int], step: int = 1) -> int:
-    """Return the largest value up to `most` whose planned bytes fit; 0 if none do.
+def largest(most: int, fits: Callable[[int], bool], step: int) -> int:
+    """Return the largest multiple of `step` up to `most` that fits; 0 if none does.
 
-    bytes_of: bytes for a value; they must not fall as the value grows. step: values are
-    multiples of it.
+    fits: whether a value fits; every smaller one than a value that fits must fit too.
     """
-    return step * bisect_right(range(step, most + 1, step), limit, key=bytes_of)
+    values = range(step, most + 1, step)
+    return step * bisect_left(values, 1, key=lambda value: not fits(value))

@@ -35,8 +35,8 @@ def test_a_verdict_is_one_of_four(needed, limit, fit):
 
 def test_the_largest_value_is_found_to_the_step():
     for best in (0, 1, 7, 640, 1000):
-        assert largest(10 * best, 1000, lambda x: 10 * x) == best
-        assert largest(10 * best, 1000, lambda x: 10 * x, 64) == best // 64 * 64
+        for step in (1, 64):
+            assert largest(1000, best.__ge__, step) == best // step * step
 
 
 def test_the_largest_settings_fit_and_the_next_do_not():
