@@ -16,6 +16,7 @@ from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
 
 from docs.docgen.markdown import replaced
 from h2o_pack.measure.bench import dtype_of
+from h2o_pack.measure.evaluation.reading import divergence, log_probabilities
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_pack.measure.tables import markdown_table
@@ -97,16 +98,16 @@ def measure(
         for name, own in caches.items():
             begun = time.process_time()
             with routed():
-                logits = model(mx.array([ids[begin:end]]), cache=own)[0].astype(mx.float32)
+                logits = model(mx.array([ids[begin:end]]), cache=own)[0]
             mx.eval(logits, [cache.state for cache in own])
             took = 1e3 * (time.process_time() - begun) / (end - begin)
             if begin < whole:
                 prompt[name] = took
                 continue
             times[name].append(took)
-            predicted = logits - mx.logsumexp(logits, -1, keepdims=True)
+            predicted = log_probabilities(logits)
             expected = predicted if expected is None else expected
-            lost[name] += (mx.exp(expected) * (expected - predicted)).sum().item()
+            lost[name] += float(divergence(expected, predicted).sum())
     width = caches["mlx-lm KVCache"][0].keys.shape[-1]
     return [
         (

@@ -20,6 +20,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from docs.docgen.markdown import replaced
 from h2o_pack.measure.evaluation.preset import rows_of
+from h2o_pack.measure.evaluation.reading import divergence, log_probabilities
 from h2o_pack.measure.evaluation.statistics import compare, estimate
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
@@ -113,8 +114,7 @@ ROWS: Mapping[str, tuple[Policy, ...]] = {
 def predictions(model: Any, caches: list[Any], ids: Array, cuts: list[int]) -> Iterator[Array]:
     """Read `ids` [B, T] in pieces that begin at `cuts`; yield log-probabilities [B, L, V]."""
     for begin, end in zip(cuts, [*cuts[1:], ids.shape[1]], strict=True):
-        logits = model(ids[:, begin:end], cache=caches).astype(mx.float32)
-        yield logits - mx.logsumexp(logits, -1, keepdims=True)
+        yield log_probabilities(model(ids[:, begin:end], cache=caches))
 
 
 def generated(model: Any, caches: list[Any], ids: Array) -> Array:
@@ -122,10 +122,10 @@ def generated(model: Any, caches: list[Any], ids: Array) -> Array:
     prompt = ids.shape[1] - GENERATED
     cuts = [*range(0, prompt, CHUNK), *range(prompt, ids.shape[1])]
     steps = []
-    for log_probabilities in predictions(model, caches, ids, cuts):
-        mx.eval(log_probabilities)
-        if log_probabilities.shape[1] == 1:
-            steps.append(log_probabilities)
+    for predicted in predictions(model, caches, ids, cuts):
+        mx.eval(predicted)
+        if predicted.shape[1] == 1:
+            steps.append(predicted)
     return mx.concatenate(steps, axis=1)
 
 
@@ -153,7 +153,7 @@ def divergences(model: Any, ids: Array) -> Divergences:
     for share, policies in ROWS.items():
         for policy in policies:
             own = generated(model, policy.caches(model, rows_of(share, PROMPT)), ids)
-            by_sample = (mx.exp(full) * (full - own)).sum(-1).mean(-1)
+            by_sample: Any = divergence(full, own).mean(-1)
             result[share, policy.name] = by_sample.tolist()
     return result
 
@@ -185,8 +185,8 @@ def in_common(model: Any, ids: Array) -> float:
     heavy_hitters = []
     for policy in (PAPER, ATTENTION):
         caches = policy.caches(model, 2 * PROMPT)
-        for log_probabilities in predictions(model, caches, ids[:, :PROMPT], cuts):
-            mx.eval(log_probabilities)
+        for predicted in predictions(model, caches, ids[:, :PROMPT], cuts):
+            mx.eval(predicted)
         scores = mx.stack([cache.scores[..., old] for cache in caches])
         heavy_hitters.append(mx.argpartition(-scores, HEAVY, axis=-1)[..., :HEAVY])
     published, attention = heavy_hitters

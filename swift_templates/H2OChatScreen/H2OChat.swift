@@ -57,9 +57,6 @@ public final class H2OChat {
     /// The model; nil until it is loaded.
     public var model: H2OModel? { session?.model }
 
-    /// Whether the caches recall evicted tokens; nil until the model is loaded.
-    public var recalls: Bool? { model.map { $0.loaded.caches.configuration.recall != nil } }
-
     /// Intervals of repeated work; tests shorten them.
     package struct Pace: Sendable {
         /// The time between two updates of the screen during a reply.

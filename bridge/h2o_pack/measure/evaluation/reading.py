@@ -26,6 +26,17 @@ PIECE = 512
 """Tokens of a prompt that are read at once."""
 
 
+def log_probabilities(logits: mx.array) -> mx.array:
+    """Return ln p of each token of the vocabulary from logits [..., V], in float32."""
+    wide = logits.astype(mx.float32)
+    return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
+
+
+def divergence(full: mx.array, predicted: mx.array) -> mx.array:
+    """Return the KL divergence [...] of two arrays of ln p [..., V], in nats."""
+    return (mx.exp(full) * (full - predicted)).sum(axis=-1)
+
+
 class Lane:
     """One contender's caches while it reads a batch of samples.
 
@@ -86,8 +97,7 @@ class Lane:
     def log_probabilities(self) -> mx.array:
         """Return ln p of the next token, float32 [B, V]."""
         with mx.stream(self._stream):
-            wide = self.logits.astype(mx.float32)
-            return wide - mx.logsumexp(wide, axis=-1, keepdims=True)
+            return log_probabilities(self.logits)
 
     def compare(self, full: mx.array, token: mx.array) -> None:
         """Add to the sums how well this lane predicts `token` [B, 1].
@@ -97,7 +107,7 @@ class Lane:
         with mx.stream(self._stream):
             logp = self.log_probabilities()
             nll = -mx.take_along_axis(logp, token, axis=-1)[:, 0]
-            kl = (mx.exp(full) * (full - logp)).sum(axis=-1)
+            kl = divergence(full, logp)
             same = mx.equal(mx.argmax(full, axis=-1), mx.argmax(logp, axis=-1))
             self._sums = self._sums + mx.stack([nll, kl, same.astype(nll.dtype)])
             self._count += 1
