@@ -2,6 +2,7 @@
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import ArraysCache, make_prompt_cache
 
 from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
@@ -104,6 +105,24 @@ def test_a_cache_with_room_for_all_is_the_full_cache_and_a_small_one_is_not(talk
 def test_all_rows_at_few_bits_differ_the_more_the_fewer_they_are(talk):
     _, eight, four = values(talk, ["full/8", "full/4"], ["text"])
     assert 0 < eight["text_kl"] < four["text_kl"]
+
+
+def test_what_is_read_together_is_what_each_reads_alone(talk, monkeypatch):
+    names = ("rotating", "default", "default/4+recall", "full/8")
+    together = values(talk, names, ["second_turn", "text"])
+    monkeypatch.setattr(reading, "can_read_together", lambda _model, _caches: False)
+    alone = values(talk, names, ["second_turn", "text"])
+    assert len({metrics["text_nll"] for metrics in alone}) == 1 + len(names)
+    for one, other in zip(together, alone, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+
+
+def test_models_whose_layers_share_keys_or_have_recurrent_states_are_read_alone():
+    model = random_model()
+    caches = make_prompt_cache(model)
+    assert reading.can_read_together(model, caches)
+    assert not reading.can_read_together(model, caches[:-1])
+    assert not reading.can_read_together(model, [*caches[:-1], ArraysCache(2)])
 
 
 def test_an_answer_is_right_if_it_contains_the_value(talk, monkeypatch):

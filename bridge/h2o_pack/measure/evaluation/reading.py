@@ -8,6 +8,7 @@ the vocabulary of a large model, would not fit. The first contender must be the 
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Way
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
 from h2o_pack.progress import BarAdvance, no_progress
+from h2o_py.routing import routed_attention
 
 PREFILL = 32
 """Tokens that are read at once at the beginning, as in the paper; then one token at a time."""
@@ -52,10 +54,6 @@ class Lane:
         self._sums = mx.zeros((3, 1))
         self._count = 0
 
-    def copy(self) -> Lane:
-        """Return a lane with copies of the caches, without logits and sums."""
-        return Lane(self._model, copy.deepcopy(self.caches), self._stream)
-
     def read(self, ids: mx.array) -> None:
         """Read tokens [B, L] at once, without evaluating the result."""
         with mx.stream(self._stream):
@@ -78,13 +76,13 @@ class Lane:
     def predict(self, ids: mx.array, full: list[mx.array]) -> None:
         """Read ids [B, L] one by one, and compare what is predicted before each.
 
-        full: the full cache's ln p [B, V] before each id; if it is empty, this lane has the
-        full cache and adds them.
+        full: the full cache's ln p [1, V] before each id; if it is empty, the first row of this
+        lane has the full cache and adds them.
         """
         compared = bool(full)
         for column in range(ids.shape[1]):
             if not compared:
-                full.append(self.log_probabilities())
+                full.append(self.log_probabilities()[:1])
             token = ids[:, column : column + 1]
             self.compare(full[column], token)
             self.feed(token)
@@ -102,7 +100,7 @@ class Lane:
     def compare(self, full: mx.array, token: mx.array) -> None:
         """Add to the sums how well this lane predicts `token` [B, 1].
 
-        full: the full cache's ln p [B, V].
+        full: the full cache's ln p [B, V] or [1, V].
         """
         with mx.stream(self._stream):
             logp = self.log_probabilities()
@@ -194,55 +192,119 @@ def run_conversation(
     ways: Sequence[Way],
     advance: BarAdvance = no_progress,
 ) -> list[list[Outcome]]:
-    """Let contenders read a conversation as prompts, then ask in each way.
+    """Let contenders read a conversation as prompts, then ask them in each way.
 
-    Each way asks on a copy of the caches. model, contenders, advance: as in `run_text`. Returns
-    the outcome of each contender, in a list. A way's metric has the way's name; the way that
-    predicts text has `text_nll` and `text_kl`.
+    Each way asks all contenders together, on copies of their caches. model, contenders,
+    advance: as in `run_text`. Returns the outcome of each contender, in a list. A way's metric
+    has the way's name; the way that predicts text has `text_nll` and `text_kl`.
     """
-    askings = {way: conversation.asked(way) for way in ways}
     ids = mx.array([conversation.ids])
-    full: list[mx.array] = []
-    outcomes = []
-    for n, contender in enumerate(contenders):
+    caches = []
+    for n, contender in enumerate(contenders, 1):
         lane = Lane(model, factory.caches(contender))
         lane.read_prompt(ids)
-        metrics: dict[str, float] = {}
-        for way, turns in askings.items():
-            metrics |= _ask(lane.copy(), tokens, way, turns, full)
-        outcomes.append([Outcome(metrics)])
-        advance(ids.shape[1] * (n + 1) // len(contenders) - ids.shape[1] * n // len(contenders))
-    return outcomes
+        caches.append(lane.caches)
+        advance(ids.shape[1] * n // len(contenders) - ids.shape[1] * (n - 1) // len(contenders))
+    metrics: list[dict[str, float]] = [{} for _ in contenders]
+    groups = [range(len(contenders))]
+    if not can_read_together(model, caches[0]):
+        groups = [range(n, n + 1) for n in groups[0]]
+    for way in ways:
+        full: list[mx.array] = []
+        for group in groups:
+            copies = [copy.deepcopy(caches[n]) for n in group]
+            layers = [Together(layer) for layer in zip(*copies, strict=True)]
+            reader = Lane(model, layers if len(group) > 1 else copies[0])
+            answers = _ask(reader, len(group), tokens, way, conversation.asked(way), full)
+            for n, answered in zip(group, answers, strict=True):
+                metrics[n] |= answered
+    return [[Outcome(own)] for own in metrics]
+
+
+def can_read_together(model: Any, caches: Sequence[Any]) -> bool:
+    """Whether each layer has a cache of keys and values that no other layer reads."""
+    has_each = len(caches) == len(model.layers)
+    return has_each and all(hasattr(cache, "update_and_fetch") for cache in caches)
+
+
+class Together:
+    """The caches of one layer in several lanes, which read one batch: each reads a row of it.
+
+    The model multiplies the whole batch with its weights at once. Reading the weights takes
+    most of the time of a token. Routed attention asks each cache for the attention of its row.
+    """
+
+    def __init__(self, caches: Sequence[Any]) -> None:
+        self._caches = caches
+        self._fetched: list[Any] = []
+        self.awaited: Any = None
+
+    @property
+    def offset(self) -> int:
+        """The number of tokens that each cache has read."""
+        offset: int = self._caches[0].offset
+        return offset
+
+    def make_mask(self, *arguments: Any, **options: Any) -> list[Any]:
+        """Return each cache's mask."""
+        return [cache.make_mask(*arguments, **options) for cache in self._caches]
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Write each row of keys and values, [B, H, L, D], to its cache; return both."""
+        self._fetched = [
+            cache.update_and_fetch(keys[n : n + 1], values[n : n + 1])
+            for n, cache in enumerate(self._caches)
+        ]
+        self.awaited = weakref.ref(keys), weakref.ref(values)
+        return keys, values
+
+    def attend(self, queries: mx.array, *, mask: Any, **options: Any) -> mx.array:
+        """Return the attention [B, H, L, Dv] of each row of queries [B, H, L, Dk].
+
+        mask: of `make_mask`, or one mask for all rows.
+        """
+        masks = mask if isinstance(mask, list) else [mask] * len(self._caches)
+        rows = zip(self._caches, self._fetched, masks, strict=True)
+        outputs = [
+            routed_attention(queries[n : n + 1], keys, values, cache, mask=own, **options)
+            for n, (cache, (keys, values), own) in enumerate(rows)
+        ]
+        return mx.concatenate(outputs)
 
 
 def _ask(
-    reader: Lane, tokens: Tokens, way: Way, turns: Asking, full: list[mx.array]
-) -> dict[str, float]:
-    """Read the turns of a way; return its metrics.
+    reader: Lane, count: int, tokens: Tokens, way: Way, turns: Asking, full: list[mx.array]
+) -> list[dict[str, float]]:
+    """Let `count` contenders read the turns of a way; return the metrics of each.
 
     full: of `Lane.predict`, for the turn whose forced ids are predicted.
     """
+
+    def batch(ids: Sequence[int]) -> mx.array:
+        return mx.broadcast_to(mx.array([ids]), (count, len(ids)))
+
     right = []
     for turn in turns:
-        forced = mx.array([turn.forced])
         if turn.prompt:
-            reader.read_prompt(mx.array([turn.prompt]))
+            reader.read_prompt(batch(turn.prompt))
         if turn.predicted:
-            reader.predict(forced, full)
-            [means] = reader.means()
-            return {f"{way}_nll": means["nll"], f"{way}_kl": means["kl"]}
+            reader.predict(batch(turn.forced), full)
+            return [
+                {f"{way}_nll": means["nll"], f"{way}_kl": means["kl"]}
+                for means in reader.means()
+            ]
         if turn.forced:
-            reader.feed(forced)
+            reader.feed(batch(turn.forced))
         if turn.answer:
             right.append(_answers(reader, tokens, turn.answer))
-    return {way: sum(right) / len(right)}
+    return [{way: sum(own) / len(own)} for own in zip(*right, strict=True)]
 
 
-def _answers(reader: Lane, tokens: Tokens, answer: str) -> bool:
-    """Generate greedily; return whether the text contains the right answer."""
+def _answers(reader: Lane, tokens: Tokens, answer: str) -> list[bool]:
+    """Generate greedily; return whether each contender's text contains the right answer."""
     generated: list[Any] = []
     for _ in range(1 + len(tokens.encode(f" {answer}"))):
         token = mx.argmax(reader.logits, axis=-1, keepdims=True)
-        generated.append(token.item())
         reader.feed(token)
-    return answer in tokens.decode(generated)
+        generated.append(token[:, 0].tolist())
+    return [answer in tokens.decode(list(own)) for own in zip(*generated, strict=True)]
