@@ -85,6 +85,17 @@ TOKENIZER = json.dumps({
 })  # fmt: skip
 
 
+def pad_endlessly(folder: Path) -> None:
+    """Give a model a tokenizer that pads each text to 8 GiB of ids, beyond all limits."""
+    padding = {
+        "strategy": {"Fixed": 2 << 30}, "direction": "Right", "pad_to_multiple_of": None,
+        "pad_id": 0, "pad_type_id": 0, "pad_token": "a",
+    }  # fmt: skip
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**document, "padding": padding}), "utf-8")
+
+
 def write_model(folder: Path, **changes: Any) -> Path:
     """Write the folder of a model that loads; a change to None removes a key of the config."""
     config = {key: value for key, value in {**CONFIG, **changes}.items() if value is not None}

@@ -16,7 +16,7 @@ from h2o_pack.measure import models
 from h2o_py import __main__ as commands
 from h2o_py import loading
 from h2o_py.errors import H2OModelError
-from tests.bridge.trees import write_model
+from tests.bridge.trees import pad_endlessly, write_model
 from tests.messages import says
 from tests.processes import in_time
 
@@ -74,15 +74,11 @@ def test_a_config_that_cannot_be_read_is_refused_before_mlx_lm_sees_it(
 @pytest.mark.parametrize("fault", ["crash", "pipe"])
 def test_a_tokenizer_that_ends_its_process_is_one_error_of_the_command(fault, tmp_path):
     folder = write_model(tmp_path / "tiny")
-    path = folder / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    path.unlink()
     if fault == "pipe":
-        os.mkfifo(path)
+        (folder / "tokenizer.json").unlink()
+        os.mkfifo(folder / "tokenizer.json")
     else:
-        longer = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 2000}
-        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [longer] * 3}
-        path.write_text(json.dumps(tokenizer))
+        pad_endlessly(folder)
     with pytest.raises(SystemExit) as error, in_time():
         commands.generate(["--model", str(folder), "--prompt", "x", "--max-kv", "64"])
     says(error.value)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("routed")
 FULL = find_contender("full")
 
 
-def samples(length=96, count=2):
+def samples(length=56, count=2):
     return [text_sample(tokens(), length, 3, n) for n in range(count)]
 
 
@@ -71,7 +71,7 @@ def test_a_sample_s_outcome_hardly_depends_on_what_is_read_beside_it():
 
 @pytest.fixture(scope="module")
 def talk():
-    return make_conversation(Tokens(Chatting(), held_out("prose")), 1024, 3, 1, 0)
+    return make_conversation(Tokens(Chatting(), held_out("prose")), 640, 3, 1, 0)
 
 
 def values(talk, names, ways, rows=64):
@@ -91,7 +91,7 @@ def test_what_the_full_cache_predicts_is_that_of_one_pass(talk):
 
 
 def test_a_cache_with_room_for_all_is_the_full_cache_and_a_small_one_is_not(talk):
-    _, roomy = values(talk, ["default"], ["text"], rows=1400)
+    _, roomy = values(talk, ["default"], ["text"], rows=1024)
     assert roomy["text_kl"] < 1e-4
     full, bounded, recalling = values(
         talk, ["default", "default+recall[reach=2147483647]"], ["asked", "text"]
@@ -141,7 +141,8 @@ def test_a_prompt_is_read_in_pieces_and_its_last_token_by_itself(talk, monkeypat
         feed(reader, ids)
 
     monkeypatch.setattr(Lane, "read", spy)
+    monkeypatch.setattr(reading, "PIECE", 320)
     values(talk, [], ["text"])
     [turn] = talk.asked("text")
-    assert fed[:3] == [512, 511, 1]
+    assert fed[:3] == [320, 319, 1]
     assert fed[3:] == [len(turn.prompt) - 1, 1] + [1] * len(turn.forced)

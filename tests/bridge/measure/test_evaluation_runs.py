@@ -30,7 +30,7 @@ from tests.nightly import nightly_except
 
 def small(name="text", **changes):
     """A preset at a size of a second."""
-    length = {"text": 80, "chat": 640}[name]
+    length = {"text": 48, "chat": 640}[name]
     ways = {"ways": ("asked", "text")} if name == "chat" else {}
     changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "lengths": (length,)} | changes
     return load_preset(name).changed(**ways, **changes)
@@ -38,7 +38,7 @@ def small(name="text", **changes):
 
 @pytest.mark.parametrize("name", nightly_except(["text"], PRESETS))
 def test_a_preset_runs_and_gives_a_report(name):
-    preset = small(name, budgets=("1/2",))
+    preset = small(name, budgets=("3/4",))
     if name == "chat":
         few = tuple(structs.replace(e, decoys=1) for e in preset.experiments)
         preset = structs.replace(preset, experiments=few)
@@ -96,8 +96,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
 
 
 def test_fewer_rows_than_the_prefill_are_refused():
-    with pytest.raises(UserError, match="is 20 rows, fewer than the 32 tokens"):
-        run(loaded(), small(budgets=("1/4",)), Share(), Quiet())
+    with pytest.raises(UserError, match="is 24 rows, fewer than the 32 tokens"):
+        run(loaded(), small(budgets=("1/2",)), Share(), Quiet())
 
 
 def test_shares_and_numbers_are_rows():
@@ -124,7 +124,7 @@ def test_unknown_contenders_and_budgets_are_refused():
 
 SMALL = [
     "eval", "--model", "demo", "--preset", "text", "--contenders", "default,default/8",
-    "--lengths", "80", "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
+    "--lengths", "48", "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
 ]  # fmt: skip
 
 

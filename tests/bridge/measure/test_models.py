@@ -26,7 +26,7 @@ from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_py.routing import routed, routing_installed
 from tests.bridge import schemas
-from tests.bridge.trees import write_model
+from tests.bridge.trees import pad_endlessly, write_model
 from tests.messages import refused
 from tests.nightly import nightly_except
 
@@ -39,15 +39,6 @@ def folder(tmp_path):
     return write_model(tmp_path / "tiny")
 
 
-def hostile(folder) -> None:
-    """Give a model a tokenizer of whose text nothing can be made within the limits."""
-    path = folder / "tokenizer.json"
-    longer = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 2000}
-    normalizer = {"type": "Sequence", "normalizers": [longer] * 3}
-    document = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**document, "normalizer": normalizer}), "utf-8")
-
-
 def on_hub(hub, folder) -> str:
     hub.add(ID, {path.name: path.read_bytes() for path in folder.iterdir()})
     return ID
@@ -57,7 +48,7 @@ def on_hub(hub, folder) -> str:
     "remote", nightly_except([False], [False, True]), ids=["folder", "hub"]
 )
 def test_a_tokenizer_that_takes_all_memory_ends_another_process(hub, folder, remote):
-    hostile(folder)
+    pad_endlessly(folder)
     name = on_hub(hub, folder) if remote else str(folder)
     assert "the tokenizers library fails for it" in refusal(name)
 
@@ -72,11 +63,11 @@ def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, nam
 def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     model, tokenizer = demo
     caches = (*CACHES, *EVERY_TOKEN, *RECALLING)
-    result = measure(caches, model, repeated_prompt(tokenizer, 160), 128, 3, 1, "demo")
+    result = measure(caches, model, repeated_prompt(tokenizer, 80), 64, 3, 1, "demo")
     assert [cache.name for cache in result.caches] == [cache.name for cache in caches]
     assert result.not_measured == ()
     assert (result.layers, result.dtype) == (4, "float32")
-    assert {cache.prompt_tokens for cache in result.caches} == {160}
+    assert {cache.prompt_tokens for cache in result.caches} == {80}
     memory = {cache.name: cache.bytes for cache in result.caches}
     assert memory["4"] < memory["8"] < memory["16"] < memory["16+recall"]
     assert memory["16"] < memory["kv"]
@@ -104,11 +95,11 @@ def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
 
 
 def test_the_command_prints_a_document(run):
-    options = ("--max-kv", "128", "--prompt", "150", "--tokens", "1", "--quick", "--json")
+    options = ("--max-kv", "128", "--prompt", "75", "--tokens", "1", "--quick", "--json")
     document = schemas.check(json.loads(run("bench", *options).stdout), "bench")
     names = [cache["name"] for cache in document["caches"]]
     assert names == [cache.name for cache in (*CACHES, *EVERY_TOKEN, *RECALLING)]
-    assert {cache["prompt_tokens"] for cache in document["caches"]} == {150}
+    assert {cache["prompt_tokens"] for cache in document["caches"]} == {75}
     assert document["caches"][0]["speed"] == pytest.approx(1.0)
 
 

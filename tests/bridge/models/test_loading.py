@@ -19,7 +19,7 @@ from h2o_pack.models.files import from_folder
 from h2o_pack.models.loading import check_loads, try_model
 from tests.bridge.models.small_configs import config_of, quantized
 from tests.bridge.models.test_files import tensors_of
-from tests.bridge.trees import names, write_model
+from tests.bridge.trees import names, pad_endlessly, write_model
 from tests.messages import refused, says
 from tests.nightly import nightly_except
 
@@ -130,8 +130,7 @@ def replacing(pattern, content):
 
 
 def test_a_tokenizer_that_takes_all_memory_is_refused(folder):
-    longer = replacing({"String": "a"}, "a" * 2000)
-    normalized(folder, {"type": "Sequence", "normalizers": [longer] * 3})
+    pad_endlessly(folder)
     says(refusal_of(folder))
 
 
@@ -143,7 +142,7 @@ def test_a_tokenizer_with_which_the_library_panics_is_refused(folder):
 
 
 def test_a_tokenizer_that_takes_too_long_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(trial, "SECONDS", 3.0)
+    monkeypatch.setattr(trial, "SECONDS", 1.0)
     longer = replacing({"String": "a"}, "a" * 2000)
     back = [replacing({"String": "a"}, "b"), replacing({"String": "b"}, "a")]
     normalized(folder, {"type": "Sequence", "normalizers": [longer, longer, *back * 1000]})
