@@ -10,7 +10,7 @@ import hashlib
 import math
 import struct
 import zlib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from h2o_pack.files.toml import load
@@ -28,14 +28,19 @@ FONT: dict[str, str] = load(Path(__file__).with_name("font.toml"))[0]
 """Rows of dots of each letter and digit."""
 
 
+@cache
 def icon(package: str) -> bytes:
-    """Return the PNG of a package's icon; the same name gives the same bytes."""
+    """Return the PNG of a package's icon; the same name gives the same bytes.
+
+    Drawing takes as long as making many files of a package, and an update draws it twice.
+    """
     rows = [[dot == "1" for dot in row] for row in FONT[package[0].upper()].split()]
     height = len(rows) * (DOT + GAP) - GAP
     width = len(rows[0]) * (DOT + GAP) - GAP
     left, top = (SIZE - width) // 2, (SIZE - height) // 2
     lines = []
-    for y, color in enumerate(shades(package)):
+    for y in range(SIZE):
+        color = shade(package, y)
         row, inside = divmod(y - top, DOT + GAP)
         if 0 <= row < len(rows) and inside < DOT:
             letter = b"".join(cell(dot, inside, color) for dot in rows[row])
@@ -48,16 +53,14 @@ def icon(package: str) -> bytes:
 
 def accent(package: str) -> tuple[str, ...]:
     """Return the icon's color for controls: red, green and blue from 0 to 1."""
-    middle = list(shades(package))[SIZE // 2]
-    return tuple(f"{part / 255:.3f}" for part in middle)
+    return tuple(f"{part / 255:.3f}" for part in shade(package, SIZE // 2))
 
 
-def shades(package: str) -> Iterator[bytes]:
-    """Yield each line's background color, lighter at the top; the name decides the hue."""
+def shade(package: str, y: int) -> bytes:
+    """Return a line's background color, lighter at the top; the name decides the hue."""
     hue = hashlib.sha256(package.encode()).digest()[0] / 256
-    for y in range(SIZE):
-        parts = colorsys.hls_to_rgb(hue, 0.48 - 0.2 * y / SIZE, 0.55)
-        yield bytes(round(255 * part) for part in parts)
+    parts = colorsys.hls_to_rgb(hue, 0.48 - 0.2 * y / SIZE, 0.55)
+    return bytes(round(255 * part) for part in parts)
 
 
 def cell(dot: bool, y: int, color: bytes) -> bytes:  # noqa: FBT001 - a dot or no dot

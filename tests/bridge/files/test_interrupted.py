@@ -119,7 +119,18 @@ def without_a_step(monkeypatch):
 
 
 @pytest.fixture
-def work(model, tmp_path):
+def few_files(monkeypatch):
+    """Make packages of a few dozen files; a whole one has more of the same kinds."""
+    folders = render.folders
+
+    def few(plan):
+        return [pair for pair in folders(plan) if pair[0].name in ("App", "Model")]
+
+    monkeypatch.setattr(render, "folders", few)
+
+
+@pytest.fixture
+def work(model, tmp_path, few_files):
     """Return (place, earlier plan, later plan): the later one has another module."""
     place = tmp_path / "place"
     place.mkdir()
