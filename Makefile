@@ -44,7 +44,7 @@ demo: $(RUNTIME)
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
-# what docs/results/answers.md and the README show, in about three and a half hours of a core.
+# what docs/results/answers.md and the README show, in about two and a half hours of a core.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
 real real-results recall-cost: export LD_PRELOAD := $(BLAS)
