@@ -17,6 +17,7 @@ from h2o_pack.model import Contents, Tensor
 from h2o_pack.models import loading, trial
 from h2o_pack.models.files import from_folder
 from h2o_pack.models.loading import check_loads, try_model
+from h2o_pack.resolved.python_tokenizer import same_tokenizer
 from tests.bridge.models.small_configs import config_of, quantized
 from tests.bridge.models.test_files import tensors_of
 from tests.bridge.trees import names, pad_endlessly, write_model
@@ -147,6 +148,21 @@ def test_a_tokenizer_that_takes_too_long_is_refused(folder, monkeypatch):
     back = [replacing({"String": "a"}, "b"), replacing({"String": "b"}, "a")]
     normalized(folder, {"type": "Sequence", "normalizers": [longer, longer, *back * 1000]})
     says(refused(loading.try_tokenizer, folder / "tokenizer.json", "tiny", code=ExitCode.MODEL))
+
+
+def test_a_rare_character_that_a_written_tokenizer_reads_otherwise_is_found(folder):
+    path, original = folder / "tokenizer.json", folder / "original.json"
+    single = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated"}
+    document = json.loads(path.read_text()) | {"pre_tokenizer": single | {"invert": False}}
+    for file in (path, original):
+        file.write_text(json.dumps(document))
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+    )
+    assert same_tokenizer(str(folder), cleans_up=False) is None
+    normalized(folder, replacing({"String": "\u1e02"}, "a"))
+    what, text, *ids = same_tokenizer(str(folder), cleans_up=False)
+    assert (what, "\u1e02" in text, ids[0][0], ids[1][0]) == ("ids", True, 0, 1)
 
 
 @pytest.mark.parametrize("answer", [-11, {"refused": [["mlx_lm fails", "Download again."]]}])
