@@ -262,7 +262,7 @@ def turn_items(tokenizer: Any, stops: Sequence[int], *, tools: bool) -> list[Ite
 
 def swift(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as the app's H2OMessage is encoded."""
-    return {"toolCalls": [], **message}
+    return {"toolCalls": [], "isCutOff": False, **message}
 
 
 def fields(message: Mapping[str, Any]) -> dict[str, Any]:

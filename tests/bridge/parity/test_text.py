@@ -499,3 +499,11 @@ def test_a_package_is_checked_where_swift_and_the_sources_are(ios, monkeypatch, 
     line = next(line for line in made.stdout.splitlines() if line.startswith("text"))
     says(line)
     assert (made.stdout.count("next:\n")) == 1
+
+
+def test_a_message_of_a_question_has_every_field_that_the_app_requires():
+    source = (assets.root() / "swift_templates/H2OSessions/Text/H2OMessage.swift").read_text()
+    stored = source.partition("struct H2OMessage")[2].partition("public init(")[0]
+    required = set(re.findall(r"public var (\w+): [^?\n]+$", stored, re.MULTILINE))
+    assert {"role", "text", "isCutOff"} <= required
+    assert required <= text_items.swift({"role": "user", "text": "a"}).keys()
