@@ -114,7 +114,7 @@ class RecallSettings:
         reach: How many archived tokens a generated token attends to in each KV head: those
             whose keys match its query best. In a chunk of up to 8 tokens, which checks a draft,
             each token does the same. 0 reads none, 2147483647 all. Default: 64.
-        archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 4.
+        archive_bits: Bits of an archived key or value; 16 keeps their dtype. Default: 8.
         layers: Indices of the layers that recall. Default: all layers that evict.
         store: Folder that holds the archive of one conversation. Default: memory.
         limit: The most bytes of one layer's archive, which drops its oldest tokens when it
@@ -124,7 +124,7 @@ class RecallSettings:
 
     ask: int = 32
     reach: int = 64
-    archive_bits: int = 4
+    archive_bits: int = 8
     layers: tuple[int, ...] | None = None
     store: str | None = None
     limit: int = 0
@@ -219,8 +219,8 @@ RECALL_FIELDS = (
         flag="--archive-bits",
         help="4, 8 or 16 bits of archived keys and values",
         meaning="Bits of an archived key or value; 16 keeps their dtype.",
-        default_meaning="4",
-        default=4,
+        default_meaning="8",
+        default=8,
         choices=(4, 8, 16),
     ),
     Field(

@@ -75,7 +75,7 @@ struct Recall {
   /// token does the same. 0 reads none, 2147483647 all.
   int reach = 64;
   /// Bits of an archived key or value; 16 keeps their dtype.
-  int archive_bits = 4;
+  int archive_bits = 8;
   /// Folder that holds the archive of one conversation. Empty: memory.
   std::string store;
   /// The most bytes of one layer's archive, which drops its oldest tokens when it is full.
@@ -115,7 +115,7 @@ inline const std::vector<Field> recall_fields = {
     {.name = "reach", .kind = Kind::integer, .default_value = int64_t(64)},
     {.name = "archive_bits",
      .kind = Kind::integer,
-     .default_value = int64_t(4),
+     .default_value = int64_t(8),
      .choices = {4, 8, 16}},
     {.name = "layers", .kind = Kind::layers},
     {.name = "store", .kind = Kind::folder},

@@ -25,7 +25,7 @@ public struct H2ORecall: Hashable, Sendable {
 
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` if a value is not allowed
     public init(
-        ask: Int = 32, reach: Int = 64, archiveBits: Int = 4, layers: [Int]? = nil,
+        ask: Int = 32, reach: Int = 64, archiveBits: Int = 8, layers: [Int]? = nil,
         store: String? = nil, limit: Int = 0
     ) throws {
         self.ask = ask
@@ -86,7 +86,7 @@ extension H2ORecall: Codable {
         try self.init(
             ask: fields.decodeIfPresent(Int.self, forKey: .ask) ?? 32,
             reach: fields.decodeIfPresent(Int.self, forKey: .reach) ?? 64,
-            archiveBits: fields.decodeIfPresent(Int.self, forKey: .archiveBits) ?? 4,
+            archiveBits: fields.decodeIfPresent(Int.self, forKey: .archiveBits) ?? 8,
             layers: fields.decodeIfPresent([Int].self, forKey: .layers),
             store: fields.decodeIfPresent(String.self, forKey: .store),
             limit: fields.decodeIfPresent(Int.self, forKey: .limit) ?? 0)

@@ -216,7 +216,7 @@ def test_trimmed_tokens_leave_the_files_again(tmp_path, n):
 
 @pytest.mark.filterwarnings("ignore::h2o_py.errors.H2ORecallWarning")
 def test_a_limit_lets_the_oldest_files_go(tmp_path):
-    token = 2 * 2 * (32 + 16)  # two heads; key and value at 4 bits in float32
+    token = 2 * 2 * (64 + 16)  # two heads; key and value at 8 bits in float32
     memory = H2OKVCache(config(limit=600 * token))
     files = H2OKVCache(config(tmp_path / "chat", limit=600 * token))
     assert_equal(take(files, TRAFFIC, 0), take(memory, TRAFFIC, 0))

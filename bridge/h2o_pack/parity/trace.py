@@ -69,7 +69,7 @@ RECALL = {
         "heavy=4,recent=16",
         H2ORecall(ask=1, reach=8, archive_bits=16),
     ),
-    "recall 4": ("4", H2ORecall(ask=8, reach=16)),
+    "recall 4": ("4", H2ORecall(ask=8, reach=16, archive_bits=4)),
 }
 
 

@@ -47,7 +47,7 @@ final class SettingsFileTests: XCTestCase {
             configuration: try H2OConfiguration(
                 maxSize: 100, sinkSize: 2, heavyBudget: 30, recentBudget: 40, score: .softmax,
                 pinned: [5 ..< 8, 20 ..< 21],
-                recall: H2ORecall(ask: 20, reach: 4, archiveBits: 8, layers: [1, 3], limit: 900)),
+                recall: H2ORecall(ask: 20, reach: 4, archiveBits: 4, layers: [1, 3], limit: 900)),
             storage: .keys8Values4, groupSize: 32,
             budgets: H2OBudgets(layers: [nil, .init(heavyBudget: 8, recentBudget: 40)]))
 

@@ -22,6 +22,7 @@ from tests.bridge.schemas import check
 CONTEXT = 16384
 QWEN3_4B = described.model()
 QWEN3_LAYER = QWEN3_4B.config.layers[0]
+ARCHIVED = 36 * 2304  # bytes of an archived token in 8 bits, in all layers
 NEWEST = 256 * 8 * 2 * 256  # bytes of a layer's tokens that are not packed yet
 
 
@@ -42,8 +43,8 @@ def test_an_archived_token_of_qwen3_4b_takes_what_the_formula_says():
         assert archive.token_bytes == 8 * 2 * vector
         assert archive.sketch_token_bytes == 8 * (32 + 8)
     plan = recall_plan(request())
-    assert plan.bytes_per_token == 46_080
-    assert plan.archive_bytes == CONTEXT * 46_080 + 36 * NEWEST
+    assert plan.bytes_per_token == ARCHIVED
+    assert plan.archive_bytes == CONTEXT * ARCHIVED + 36 * NEWEST
     assert plan.sketch_bytes_per_token == 36 * 8 * 40
     assert plan.sketch_bytes == CONTEXT * plan.sketch_bytes_per_token
 
@@ -60,8 +61,8 @@ def test_a_key_that_no_group_divides_is_sketched_as_it_comes():
 def test_a_generated_token_reads_the_best_of_the_archive_and_a_chunk_all(reach, read):
     plan = recall_plan(request(recall_reach=reach))
     assert plan.reach == (64 if reach is None else reach)
-    assert plan.token_read_bytes == 46_080 * read
-    assert plan.prompt_read_bytes == 46_080 * CONTEXT
+    assert plan.token_read_bytes == ARCHIVED * read
+    assert plan.prompt_read_bytes == ARCHIVED * CONTEXT
 
 
 def test_a_chunk_multiplies_queries_with_all_keys_and_values():
@@ -82,7 +83,7 @@ def test_reading_the_archive_slows_generated_tokens():
     )  # fmt: skip
     assert plain == without < few < many < in_files
     sketch = 11_520 * CONTEXT / (0.8 * phone.bandwidth)
-    memory, files = (2000 * 46_080 / speed for speed in (0.8 * phone.bandwidth, 1.45e9))
+    memory, files = (2000 * ARCHIVED / speed for speed in (0.8 * phone.bandwidth, 1.45e9))
     assert many - plain == pytest.approx(sketch + memory, rel=0.05)
     assert in_files - plain == pytest.approx(sketch + files, rel=0.05)
 
@@ -117,16 +118,16 @@ def test_a_limit_keeps_whole_newest_segments():
 
 
 def test_a_plan_says_what_is_beyond_the_limit_of_its_archives():
-    """15 segments of 256 tokens with 1,280 bytes each are within 5,000,000 bytes."""
+    """16 segments of 256 tokens with 2,304 bytes each are within 10,000,000 bytes."""
     assert recall_plan(request()).archive_tokens == CONTEXT
-    own = request(archive_limit=5_000_000)
+    own = request(archive_limit=10_000_000)
     plan = recall_plan(own)
-    assert plan.archive_tokens == 15 * 256
-    assert plan.archive_bytes == 36 * (15 * 256 * 1280 + NEWEST)
-    assert plan.sketch_bytes == 15 * 256 * plan.sketch_bytes_per_token
+    assert plan.archive_tokens == 16 * 256
+    assert plan.archive_bytes == 36 * (16 * 256 * 2304 + NEWEST)
+    assert plan.sketch_bytes == 16 * 256 * plan.sketch_bytes_per_token
     assert own.plan("iphone").of(terms.ARCHIVE) == plan.archive_bytes + plan.sketch_bytes
-    (line,) = [line for line in advice(own) if "--archive-limit 5000000" in line]
-    assert "3,840 of 16,384 tokens" in line
+    (line,) = [line for line in advice(own) if "--archive-limit 10000000" in line]
+    assert "4,096 of 16,384 tokens" in line
     assert not [line for line in advice(request()) if "--archive-limit" in line]
 
 
@@ -179,7 +180,7 @@ def test_budgets_name_the_layers_that_recall():
     budgets = Budgets((None,) * 36, recall=(3, 20))
     plan = recall_plan(request(budgets=budgets))
     assert plan.layers == 2
-    assert plan.bytes_per_token == 2 * 1280
+    assert plan.bytes_per_token == 2 * 2304
 
 
 def test_what_does_not_fit_may_fit_with_files_or_without_recall():
@@ -191,7 +192,7 @@ def test_what_does_not_fit_may_fit_with_files_or_without_recall():
 
 
 def test_the_most_rows_are_planned_with_their_archive():
-    limit = 4_000_000_000
+    limit = 5_000_000_000
     most = [request(recall=on).largest_max_kv(limit, "iphone") for on in (False, True)]
     assert 0 < most[1] < most[0]
 
@@ -199,8 +200,8 @@ def test_the_most_rows_are_planned_with_their_archive():
 def test_an_archive_in_memory_is_compared_with_a_cache_that_keeps_everything():
     (line,) = advice(request())
     assert line == (
-        "an archive in memory takes 792.7 MB, and a cache that keeps all tokens 679.5 MB: give "
-        "--archive files, or --kv 4 alone"
+        "an archive in memory takes 1,396.7 MB, and a cache that keeps all tokens 1,283.5 MB: "
+        "give --archive files, or --kv 8 alone"
     )
     assert not advice(request(archive="files"))
 
@@ -218,12 +219,12 @@ PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEX
 def test_plan_shows_recall_and_says_it_in_json(run):
     output = run(*PLAN, "iPhone 15 Pro", "--verbose")
     assert output.exit_code == 0, output.output
-    assert ", files 793" in output.stdout
-    assert "36 layers archive 46,080 bytes per token in 4 bits in files" in output.stdout
-    assert "reads the sketch and 2.9 MB of the archives" in output.stdout
-    result = run(*PLAN, "iPhone 15 Pro", "--archive-bits", 8, "--json")
+    assert ", files 1,397" in output.stdout
+    assert "36 layers archive 82,944 bytes per token in 8 bits in files" in output.stdout
+    assert "reads the sketch and 5.3 MB of the archives" in output.stdout
+    result = run(*PLAN, "iPhone 15 Pro", "--archive-bits", 4, "--json")
     [document] = check(json.loads(result.stdout), "plan")["models"]
-    assert document["recall"]["archive_bits"] == 8
+    assert document["recall"]["archive_bits"] == 4
     output = json.loads(run(*PLAN, "iPhone 15 Pro", "--no-recall", "--json").stdout)
     [plain] = check(output, "plan")["models"]
     assert plain["recall"] is None

@@ -6,10 +6,10 @@ extension BundledModel {
     /// The bytes that the model needs on this device.
     public static let memory = MemoryPlan.onThisDevice(
         phone: MemoryPlan(
-            weights: 3_936_640, caches: 1_110_048,
+            weights: 3_936_640, caches: 1_372_192,
             prefill: 22_401_817, bufferCache: 20_971_520),
         tablet: MemoryPlan(
-            weights: 3_936_640, caches: 1_110_048,
+            weights: 3_936_640, caches: 1_372_192,
             prefill: 31_223_842, bufferCache: 20_971_520))
 
     /// Whether sessions keep the archive of recall in files instead of in memory.
