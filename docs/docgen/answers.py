@@ -42,6 +42,8 @@ TASKS = {
 }
 ALL_TASKS = {**TASKS, "named": "two of three facts named together"}
 KL = "KL of text, in nats"
+MOST_COLUMNS = 7
+"""The most caches side by side that a page shows."""
 
 
 def short_table(report: Report) -> str:
@@ -135,9 +137,9 @@ def right_by_sample(group: GroupResult, cell: Cell) -> list[float]:
 
 
 def tasks_table(group: GroupResult) -> str:
-    """Return the share of right answers of each task; nothing if there is one task only."""
+    """Return the share of right answers of each task; nothing for one task or many caches."""
     tasks = tasks_of(group)
-    if len(tasks) == 1:
+    if len(tasks) == 1 or len(group.cells) > MOST_COLUMNS:
         return ""
     rows = [
         (ALL_TASKS[task], *(f"{cell.metrics[task].mean:.2f}" for cell in group.cells))
