@@ -45,7 +45,7 @@ def nothing_said(monkeypatch):
 def test_an_archive_that_is_held_is_refused_once_recall_has_ended(name):
     cache = recalling(name)
     archive = cache.archive
-    assert [getattr(archive, part) for part in OF_AN_ARCHIVE][1:3] == [4, 310]
+    assert [getattr(archive, part) for part in OF_AN_ARCHIVE][1:3] == [8, 310]
     end_recall(cache)
     for part in OF_AN_ARCHIVE:
         with pytest.raises(H2OStateError) as error:

@@ -56,13 +56,13 @@ def test_a_damaged_archive_is_refused():
     cache = filled(chunks=(300, 1))
     arrays, header = cache.arrays, cache.header
     assert header.split("\n")[-4:] == [
-        "archive.first=0", "archive.bits=4", "archive.group_size=32",
+        "archive.first=0", "archive.bits=8", "archive.group_size=32",
         "archive.dtype=float32",
     ]  # fmt: skip
     headers = [
         changed(header, **{f"{key}_of_archive": value})
         for key, value in (
-            ("bits", "5"), ("bits", "8"), ("bits", "true"), ("dtype", "int8"), ("first", "256"),
+            ("bits", "5"), ("bits", "4"), ("bits", "true"), ("dtype", "int8"), ("first", "256"),
             ("first", "-256"), ("first", "1"), ("first", "9" * 22), ("group_size", "48"),
             ("more", "1"), ("bits", None), ("dtype", None), ("first", None), ("count", "1"),
         )
