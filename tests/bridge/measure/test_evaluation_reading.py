@@ -2,7 +2,7 @@
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import ArraysCache, make_prompt_cache
+from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, make_prompt_cache
 
 from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
@@ -10,6 +10,7 @@ from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
 from h2o_pack.measure.evaluation.reading import Lane, run_conversation
 from h2o_pack.measure.evaluation.tasks import text_sample
 from h2o_pack.measure.text import Tokens, held_out
+from h2o_py import families
 from tests.bridge.measure.evaluating import Chatting, random_model, tokens
 
 pytestmark = pytest.mark.usefixtures("routed")
@@ -117,12 +118,26 @@ def test_what_is_read_together_is_what_each_reads_alone(talk, monkeypatch):
         assert one == pytest.approx(other, abs=1e-4)
 
 
-def test_models_whose_layers_share_keys_or_have_recurrent_states_are_read_alone():
+def test_models_that_use_their_caches_in_another_way_are_read_alone(monkeypatch):
     model = random_model()
     caches = make_prompt_cache(model)
     assert reading.can_read_together(model, caches)
     assert not reading.can_read_together(model, caches[:-1])
     assert not reading.can_read_together(model, [*caches[:-1], ArraysCache(2)])
+    assert not reading.can_read_together(model, [*caches[:-1], ChunkedKVCache(8)])
+    attention = type(model.layers[0].self_attn)
+    name = f"{attention.__module__.rpartition('.')[2]}.{attention.__name__}"
+    monkeypatch.setitem(families.WITHOUT_SCORES, name, "computes attention itself")
+    assert not reading.can_read_together(model, caches)
+
+
+def test_progress_comes_to_the_tokens_of_the_conversation(talk):
+    model, advanced = random_model(), []
+    run_conversation(
+        model, CacheFactory(model), talk.tokens, talk, [FULL], ["asked", "text"],
+        advanced.append,
+    )  # fmt: skip
+    assert (len(advanced), sum(advanced)) == (3, len(talk.ids))
 
 
 def test_an_answer_is_right_if_it_contains_the_value(talk, monkeypatch):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from h2o_pack.measure.evaluation.chat_tasks import Conversation
 from h2o_pack.measure.evaluation.contenders import CacheFactory, Contender
@@ -20,6 +21,7 @@ from h2o_pack.measure.evaluation.tasks import Asking, Outcome, Way
 from h2o_pack.measure.machine import usable_cores
 from h2o_pack.measure.text import Tokens
 from h2o_pack.progress import BarAdvance, no_progress
+from h2o_py.families import why_unfit, why_without_scores
 from h2o_py.routing import routed_attention
 
 PREFILL = 32
@@ -199,32 +201,48 @@ def run_conversation(
     has the way's name; the way that predicts text has `text_nll` and `text_kl`.
     """
     ids = mx.array([conversation.ids])
+    length, steps = len(conversation.ids), len(contenders) + len(ways)
+    progress = iter(
+        length * n // steps - length * (n - 1) // steps for n in range(1, steps + 1)
+    )
     caches = []
-    for n, contender in enumerate(contenders, 1):
+    for contender in contenders:
         lane = Lane(model, factory.caches(contender))
         lane.read_prompt(ids)
         caches.append(lane.caches)
-        advance(ids.shape[1] * n // len(contenders) - ids.shape[1] * (n - 1) // len(contenders))
+        advance(next(progress))
+    numbers = range(len(contenders))
+    groups = [[n] for n in numbers]
+    if can_read_together(model, caches[0]):
+        groups = [list(numbers)]
     metrics: list[dict[str, float]] = [{} for _ in contenders]
-    groups = [range(len(contenders))]
-    if not can_read_together(model, caches[0]):
-        groups = [range(n, n + 1) for n in groups[0]]
     for way in ways:
+        turns = conversation.asked(way)
         full: list[mx.array] = []
         for group in groups:
             copies = [copy.deepcopy(caches[n]) for n in group]
-            layers = [Together(layer) for layer in zip(*copies, strict=True)]
-            reader = Lane(model, layers if len(group) > 1 else copies[0])
-            answers = _ask(reader, len(group), tokens, way, conversation.asked(way), full)
+            layers = copies[0]
+            if len(group) > 1:
+                layers = [Together(layer) for layer in zip(*copies, strict=True)]
+            answers = _ask(Lane(model, layers), len(group), tokens, way, turns, full)
             for n, answered in zip(group, answers, strict=True):
                 metrics[n] |= answered
+        advance(next(progress))
     return [[Outcome(own)] for own in metrics]
 
 
 def can_read_together(model: Any, caches: Sequence[Any]) -> bool:
-    """Whether each layer has a cache of keys and values that no other layer reads."""
-    has_each = len(caches) == len(model.layers)
-    return has_each and all(hasattr(cache, "update_and_fetch") for cache in caches)
+    """Whether `Together` can take the place of the model's caches.
+
+    Each layer must have a cache of keys and values, which no other layer reads, and its
+    attention must pass through the cache.
+    """
+    return (
+        len(caches) == len(model.layers)
+        and all(type(cache) in (KVCache, RotatingKVCache) for cache in caches)
+        and why_unfit(model) is None
+        and why_without_scores(model) is None
+    )
 
 
 class Together:
