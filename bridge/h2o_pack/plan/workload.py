@@ -267,11 +267,15 @@ def default_config(rows: int, recall: H2ORecall | None = None) -> H2OConfig:
 
 def known_fitting(workload: Workload, limit: int, backend: str) -> KnownModel | None:
     """Return the best model of the catalogue that fits with the same settings, or None."""
-    for entry in best_first(catalogue()):
-        model = as_model(entry)
-        if model is not None and workload.of_model(model).fits(limit, backend):
-            return entry
-    return None
+    fitting = (entry for entry, own in of_known_models(workload) if own.fits(limit, backend))
+    return next(fitting, None)
+
+
+@lru_cache(maxsize=8)
+def of_known_models(workload: Workload) -> tuple[tuple[KnownModel, Workload], ...]:
+    """Return workloads with the same settings for the catalogue's models, the best first."""
+    models = [(entry, as_model(entry)) for entry in best_first(catalogue())]
+    return tuple((entry, workload.of_model(model)) for entry, model in models if model)
 
 
 def workload_of(model: Model, spec: CacheSpec, *, drops_thoughts: bool = False) -> Workload:
