@@ -27,7 +27,7 @@ from h2o_pack.models.catalogue import catalogue as model_catalogue
 from h2o_pack.plan.device_fit import TIGHT, holders
 from h2o_pack.plan.device_fit import refusal as refusal_of_device
 from h2o_pack.plan.speed import estimate, floor
-from h2o_pack.plan.workload import ROWS, largest, of_eviction, workload_of
+from h2o_pack.plan.workload import ROWS, Workload, largest, of_eviction, workload_of
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.sizes import gigabytes
 from h2o_pack.spec import LONG_CONVERSATION, CacheSpec, ModelSpec, PackageSpec
@@ -110,16 +110,22 @@ class Search:
     table: LossTable
     kv: str
 
+    def workload(self, rows: int | None) -> Workload:
+        """Return the workload of the cache with `rows` rows, None: all."""
+        return workload_of(self.model, self.question.filled(rows, self.kv))
+
+    def sustained(self, workload: Workload) -> list[float | None]:
+        """Return the tokens per second after ten minutes on each device; None if unknown."""
+        speeds = [estimate(workload, device) for device in self.question.devices]
+        return [None if speed is None else floor(speed) for speed in speeds]
+
     def trial(self, rows: int | None) -> Trial:
         """Plan the cache with `rows` rows, None: all; all devices' limits must be known."""
-        spec = self.question.filled(rows, self.kv)
-        workload = workload_of(self.model, spec)
-        devices = self.question.devices
+        workload, devices = self.workload(rows), self.question.devices
         needed = [workload.plan(device.backend).total for device in devices]
         limits = [limit_of(device) for device in devices]
         free = [(most - size) / most for most, size in zip(limits, needed, strict=True)]
-        speeds = [estimate(workload, device) for device in devices]
-        sustained = [None if speed is None else floor(speed) for speed in speeds]
+        sustained = self.sustained(workload)
         tightest = free.index(min(free))
         slowest = min(range(len(devices)), key=lambda place: sustained[place] or 0.0)
         share = 1.0 if rows is None else min(1.0, rows / self.question.tokens)
@@ -127,7 +133,7 @@ class Search:
             kv=self.kv,
             max_kv=rows,
             share=round(share, 4),
-            recall=bool(spec.recall),
+            recall=workload.recall is not None,
             needed=needed[tightest],
             headroom_share=round(free[tightest], 4),
             sustained=sustained[slowest],
@@ -141,10 +147,13 @@ class Search:
         return not of_eviction(self.question.filled(None, self.kv))
 
     def serves(self, rows: int | None) -> bool:
-        """Whether `rows` rows leave the margin free and are fast enough on all devices."""
-        cache, least = self.trial(rows).cache, self.question.min_speed
-        is_fast = not least or (cache.sustained is not None and cache.sustained >= least)
-        return is_fast and cache.headroom_share >= TIGHT
+        """Whether `rows` rows are fast enough and leave the margin free on all devices.
+
+        The speed is checked first, because the memory takes much longer to plan.
+        """
+        speeds, least = self.sustained(self.workload(rows)), self.question.min_speed
+        is_fast = all((speed or 0.0) >= least for speed in speeds)
+        return is_fast and self.trial(rows).cache.headroom_share >= TIGHT
 
     def most_rows(self, least: int) -> int | None:
         """Return the most rows that fit, None if all do; 0 if `least` rows do not fit."""

@@ -55,6 +55,11 @@ def fits(run: Run, backend: Backend, limit: int) -> bool:
     return least <= limit and plan_memory(run, backend).total <= limit
 
 
+def cache_bytes(run: Run) -> int:
+    """Bytes of the full caches, with their ledgers, without planning the rest."""
+    return sum(term.bytes for term in kept(run) if term.name in terms.CACHES)
+
+
 def moments(run: Run) -> Iterator[Run]:
     """Yield the run, and with recall also its last chunk that does not read the archive yet.
 

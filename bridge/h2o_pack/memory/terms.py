@@ -12,12 +12,13 @@ Known = Literal["exact", "stated", "modelled", "setting", "estimated"]
 WEIGHTS, KV, STATE, LEDGER = "weights", "keys and values", "recurrent state", "ledger"
 WORKING = ("activations", "attention", "chunk rows", "ledger copies", "logits")
 ARCHIVE, RECALL, THOUGHTS = "archive", "recall", "before thoughts"
+CACHES = (KV, STATE, LEDGER)
 ROUNDING, MARGIN = "page rounding", "margin"
 CACHE, APP = "MLX buffer cache", "app"
 MODELLED = (*WORKING, RECALL, ROUNDING)
 """The terms to whose sum a margin is added."""
 ALL = (
-    *(WEIGHTS, KV, STATE, LEDGER, ARCHIVE, THOUGHTS),
+    *(WEIGHTS, *CACHES, ARCHIVE, THOUGHTS),
     *(*WORKING, RECALL, ROUNDING, MARGIN, CACHE, APP),
 )
 """All terms in the order of the tables; a plan leaves out terms that are 0 on its backend."""
@@ -69,7 +70,7 @@ class MemoryPlan:
     @property
     def caches(self) -> int:
         """Bytes of the full caches, with their ledgers."""
-        return self.of(KV, STATE, LEDGER)
+        return self.of(*CACHES)
 
     @property
     def archive(self) -> int:

@@ -30,7 +30,7 @@ def full():
 
 @pytest.fixture(scope="session")
 def bounded():
-    return chat_model(max_kv=48, recall=True)
+    return chat_model(max_kv=24, recall=True)
 
 
 @pytest.fixture(scope="session")

@@ -26,12 +26,12 @@ def answer(talk, message=NEXT, stopped=lambda: False):
 @pytest.mark.parametrize("kind", ["full", "bounded"])
 def test_the_first_reply_is_that_of_the_libraries(kind, request):
     model = request.getfixturevalue(kind)
-    text, _, _ = answer(Conversation(model, temperature=0, max_tokens=40), QUESTION)
+    text, _, _ = answer(Conversation(model, temperature=0, max_tokens=16), QUESTION)
     if kind == "full":
-        expected = mlx_lm.generate(model.model, model.tokenizer, QUESTION, max_tokens=40)
+        expected = mlx_lm.generate(model.model, model.tokenizer, QUESTION, max_tokens=16)
     else:
         expected = h2o_py.generate(
-            model.model, model.tokenizer, QUESTION, h2o_config=model.plan.cache, max_tokens=40
+            model.model, model.tokenizer, QUESTION, h2o_config=model.plan.cache, max_tokens=16
         )
     assert text == expected
 
@@ -39,22 +39,22 @@ def test_the_first_reply_is_that_of_the_libraries(kind, request):
 @pytest.mark.parametrize("kind", ["full", "bounded"])
 def test_the_second_turn_reads_only_new_tokens(kind, request):
     model = request.getfixturevalue(kind)
-    talk = Conversation(model, seed=1, max_tokens=40)
+    talk = Conversation(model, seed=1, max_tokens=16)
     _, _, first = answer(talk, QUESTION)
     _, _, second = answer(talk)
     assert first.cached_tokens == 0
-    assert second.cached_tokens == first.tokens == first.read_tokens + 40
+    assert second.cached_tokens == first.tokens == first.read_tokens + 16
     new = model.tokenizer.encode("\n" + NEXT, add_special_tokens=False)
     assert second.read_tokens == len(new)
-    assert second.tokens == first.tokens + len(new) + 40
-    assert second.rows == (48 if kind == "bounded" else second.tokens)
+    assert second.tokens == first.tokens + len(new) + 16
+    assert second.rows == (24 if kind == "bounded" else second.tokens)
     assert (second.archive_bytes is not None) == (kind == "bounded")
     assert bool(second.archive_reads) == (kind == "bounded")
 
 
 def test_the_same_seed_gives_the_same_conversation_and_another_one_another(full):
     def conversation(seed):
-        talk = Conversation(full, seed=seed, max_tokens=30)
+        talk = Conversation(full, seed=seed, max_tokens=12)
         return [answer(talk, text)[0] for text in (QUESTION, NEXT)]
 
     assert conversation(3) == conversation(3)
@@ -63,8 +63,8 @@ def test_the_same_seed_gives_the_same_conversation_and_another_one_another(full)
 
 @pytest.mark.parametrize("kind", ["full", "bounded"])
 def test_repeated_steps_make_the_same_caches(kind, request):
-    talk = Conversation(request.getfixturevalue(kind), seed=2, max_tokens=30)
-    again = Conversation(talk.model, seed=2, max_tokens=30)
+    talk = Conversation(request.getfixturevalue(kind), seed=2, max_tokens=12)
+    again = Conversation(talk.model, seed=2, max_tokens=12)
     for each in (talk, again):
         answer(each, QUESTION)
         answer(each)
@@ -73,11 +73,11 @@ def test_repeated_steps_make_the_same_caches(kind, request):
 
 
 def test_a_stopped_reply_stays_and_the_conversation_goes_on(full):
-    talk = Conversation(full, seed=1, max_tokens=30)
+    talk = Conversation(full, seed=1, max_tokens=12)
     asked = []
     text, _, usage = answer(talk, QUESTION, lambda: len(asked) > 5 or asked.append(1))
     assert usage.stop == "stopped"
-    assert 0 < usage.generated_tokens < 30
+    assert 0 < usage.generated_tokens < 12
     assert talk.messages[-1] == {"role": "assistant", "content": text}
     assert len(talk.state.ids) == usage.tokens == talk.caches[0].offset
     _, _, following = answer(talk)
@@ -94,10 +94,10 @@ def test_what_was_not_read_before_ctrl_c_is_read_with_the_next_message(full):
 
 
 def test_thoughts_are_apart_and_later_turns_are_without_them(thinking):
-    talk = Conversation(thinking, seed=1, max_tokens=20)
+    talk = Conversation(thinking, seed=1, max_tokens=10)
     text, thoughts, usage = answer(talk, QUESTION)
     assert (text, bool(thoughts)) == ("", True)
-    assert usage.thought_tokens == 20
+    assert usage.thought_tokens == 10
     prompt = f"user:{QUESTION}<|endoftext|>assistant:"
     assert thinking.tokenizer.decode(talk.state.ids) == prompt
     assert talk.caches[0].offset == len(talk.state.ids)
@@ -108,7 +108,7 @@ def test_thoughts_are_apart_and_later_turns_are_without_them(thinking):
 
 
 def test_thinking_is_turned_off_and_on_between_replies(thinking):
-    talk = Conversation(thinking, seed=1, max_tokens=20)
+    talk = Conversation(thinking, seed=1, max_tokens=10)
     assert answer(talk, QUESTION)[1]
     talk.think(thinking=False)
     text, thoughts, usage = answer(talk)
@@ -135,7 +135,7 @@ def test_only_a_template_with_a_switch_turns_thinking_on_or_off(full, thinking):
 
 
 def test_a_system_prompt_is_pinned_and_begins_a_new_conversation(bounded):
-    talk = Conversation(bounded, system_prompt="Be brief and kind.", max_tokens=60, seed=1)
+    talk = Conversation(bounded, system_prompt="Be brief and kind.", max_tokens=24, seed=1)
     answer(talk, QUESTION)
     pinned = talk.state.pinned
     assert bounded.tokenizer.decode(talk.state.ids[:pinned]) == "Be brief and kind.\n"

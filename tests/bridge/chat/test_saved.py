@@ -16,11 +16,11 @@ from tests.messages import says
 def test_it_goes_on_with_the_same_text(kind, request, tmp_path):
     path = tmp_path / "talk"
     talk = Conversation(
-        request.getfixturevalue(kind), seed=5, max_tokens=40, system_prompt="Be kind."
+        request.getfixturevalue(kind), seed=5, max_tokens=16, system_prompt="Be kind."
     )
     answer(talk, QUESTION)
     save(talk, path)
-    other = Conversation(talk.model, seed=6, max_tokens=40)
+    other = Conversation(talk.model, seed=6, max_tokens=16)
     load(other, path)
     assert other.messages == talk.messages
     for _ in range(2):
@@ -30,11 +30,11 @@ def test_it_goes_on_with_the_same_text(kind, request, tmp_path):
 
 
 def test_it_goes_on_without_thoughts_if_they_were_turned_off(thinking, tmp_path):
-    talk = Conversation(thinking, seed=5, max_tokens=20)
+    talk = Conversation(thinking, seed=5, max_tokens=10)
     answer(talk, QUESTION)
     talk.think(thinking=False)
     save(talk, tmp_path / "talk")
-    other = Conversation(thinking, max_tokens=20)
+    other = Conversation(thinking, max_tokens=10)
     load(other, tmp_path / "talk")
     assert answer(other)[:2] == answer(talk)[:2]
     assert other.messages[-1].keys() == {"role", "content"}

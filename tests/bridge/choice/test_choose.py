@@ -440,10 +440,11 @@ def test_a_table_of_one_s_own_decides(run, tmp_path):
 
 
 def test_where_nothing_fits_plan_still_shows_why_and_ends_with_8(run):
-    result = run("plan", *PHONE, "--min-speed", "1000")
+    options = (*PHONE, "--kv", "16", "--min-speed", "1000")
+    result = run("plan", *options)
     assert result.exit_code == ExitCode.MEMORY
     assert "less than 1000" in result.stdout
-    refusal = run("ios", *PHONE, "--min-speed", "1000")
+    refusal = run("ios", *options)
     assert refusal.exit_code == ExitCode.MEMORY
     assert "no model fits for 16,384 tokens on iPhone 15" in refusal.stderr
 

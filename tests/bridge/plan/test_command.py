@@ -16,6 +16,7 @@ from tests.bridge.measurements import MEASURED, machine, run_after
 from tests.bridge.memory.described import model
 from tests.bridge.plans import on_devices
 from tests.bridge.schemas import check
+from tests.nightly import nightly_except
 
 DEMO_PLAN = ("plan", "--model", "demo", "--max-kv", "256")
 
@@ -49,13 +50,11 @@ def test_devices_are_chosen_by_name_or_all(run):
 
 
 def test_without_max_kv_the_models_own_cache_is_planned(run):
-    result = run("plan", "--model", "demo", "--json")
-    [document] = check(json.loads(result.stdout), "plan")["models"]
+    options = ("plan", "--model", "demo", "--device", "iPhone 15", "--json")
+    [document] = check(json.loads(run(*options).stdout), "plan")["models"]
     assert document["max_kv"] is None
     assert document["evicting_layers"] == 0
-    [few_bits] = json.loads(run("plan", "--model", "demo", "--kv", 8, "--json").stdout)[
-        "models"
-    ]
+    [few_bits] = json.loads(run(*options, "--kv", 8).stdout)["models"]
     assert (few_bits["max_kv"], few_bits["evicting_layers"], few_bits["kv"]) == (None, 0, "8")
     for plan, plain in zip(few_bits["plans"], document["plans"], strict=True):
         assert plan["total"] < plain["total"]
@@ -118,7 +117,8 @@ LINES, COLUMNS = 40, 80
 
 @pytest.fixture(scope="module")
 def plan() -> PlanResult:
-    return on_devices(model('Qwen3 <4B> & "more"'), CacheSpec(max_kv=512))
+    devices = ("iPhone 12", "iPhone 15", "iPhone 15 Plus", "iPhone 16 Pro", "iPad14,8")
+    return on_devices(model('Qwen3 <4B> & "more"'), CacheSpec(max_kv=512), *devices)
 
 
 @pytest.fixture
@@ -135,13 +135,13 @@ def test_it_fits_one_screen_and_begins_with_the_verdict(screen):
 
 
 def test_several_models_on_all_devices_fit_a_screen_that_says_which_is_loaded(screen):
-    models = ("Llama-3.2-1B-Instruct-4bit", "Qwen3-8B-4bit")
-    lines = screen(*(word for name in models for word in ("--model", name)), "--all")
+    small = "Qwen3-0.6B-4bit"
+    lines = screen("--model", small, "--all")
     verdict = " ".join(" ".join(lines[:2]).split())
     assert verdict.endswith(" of 95 devices; smallest: iPad Air (4th generation)")
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= COLUMNS
-    for name in ("Qwen3-4B-4bit", *models):
+    for name in ("Qwen3-4B-4bit", small):
         assert [line for line in lines if line.endswith(tuple("0123456789")) and name in line]
 
 
@@ -318,7 +318,7 @@ def test_measurements_of_something_else_are_refused(run, measured, changes, mess
 
 GB = 10**9
 SMALL, LARGE = model("small", weights=GB), model("large", weights=3 * GB)
-OLD, NEW = "iPhone13,2", "iPhone17,1"
+OLD, NEW, UNKNOWN, TABLET = "iPhone13,2", "iPhone17,1", "iPhone19,4", "iPad14,8"
 BOTH = ("--model", "Qwen3-0.6B-4bit", "--model", "Qwen3-4B-4bit", "--max-kv", 512)
 
 
@@ -335,9 +335,10 @@ def test_the_order_in_which_they_are_given_does_not_matter():
     assert of_both(OLD, NEW, models=(LARGE, SMALL)) == of_both(OLD, NEW)
 
 
-def test_it_is_the_model_that_the_package_takes_when_it_runs():
+@pytest.mark.parametrize("devices", nightly_except(["some"], ["some", "all"]))
+def test_it_is_the_model_that_the_package_takes_when_it_runs(devices):
     """There the plan without the app is held against the memory that the app leaves free."""
-    result = of_both()
+    result = of_both(*((OLD, NEW, UNKNOWN, TABLET) if devices == "some" else ()))
     for number, device in enumerate(result.loaded):
         plans = {}
         for report in result.models:
