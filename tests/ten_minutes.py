@@ -150,9 +150,16 @@ def masked(line: str, text: str) -> str:
 
 
 @cache
-def transcript() -> str:
-    """Return the golden file with the sections of h2o-pack's commands made anew."""
-    lines = [line for line in script() if line.startswith(COMMAND)]
+def transcript(*, without: tuple[str, ...] = ()) -> str:
+    """Return the golden file with the sections of h2o-pack's commands made anew.
+
+    without: beginnings of the commands whose sections stay as they are.
+    """
+    lines = [
+        line
+        for line in script()
+        if line.startswith(COMMAND) and not line.removeprefix(COMMAND).startswith(without)
+    ]
     made = dict(zip(lines, sections(lines, (sys.executable, "-c", ONE_PROCESS)), strict=True))
     committed = {text.partition("\n")[0]: text for text in split(GOLDEN.read_text("utf-8"))}
     return joined([made.get(line) or committed.get(line, line) for line in script()])

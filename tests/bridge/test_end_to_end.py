@@ -1,4 +1,4 @@
-"""The commands as a user types them, in a process of their own, against a loopback hub."""
+"""The commands as a user types them, in processes of their own, against a loopback hub."""
 
 import json
 import os
@@ -8,12 +8,17 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
 from h2o_pack.bundling import manifest
+from h2o_pack.cli import main
+from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
+from h2o_pack.files.write import exclusive
 from h2o_pack.hub.download import SUFFIX
 from tests.bridge.trees import sizes
 from tests.hub import faults, qwen3
+from tests.messages import refused
 from tests.nightly import nightly_except
 from tests.processes import interruptible
 
@@ -95,8 +100,14 @@ def test_a_model_of_the_hub_becomes_a_package_by_the_command_of_the_readme(
     assert (code, json.loads(out)["same"]) == (0, True)
 
 
+def change(package):
+    """Begin to change a package as every command does."""
+    with exclusive(package):
+        pass
+
+
 @pytest.mark.parametrize("signal", nightly_except([2], [2, 9]))
-def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal):
+def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, monkeypatch, signal):
     hub.add(qwen3.ID, qwen3.files(tmp_path, layers=1, vocabulary=1024))
     size = (tmp_path / "model.safetensors").stat().st_size
     partial_size = 30 << 20
@@ -108,14 +119,15 @@ def test_a_stopped_command_is_finished_by_the_next(hub, place, tmp_path, signal)
         while max(sizes(hub.client.home, SUFFIX), default=0) < partial_size:
             assert first.poll() is None, first.stderr.read()
             time.sleep(0.05)  # what it waits for is on the disk of another process
-        code, _out, err = run(hub, place, command)
-        assert (code, "another h2o-pack is working on" in err) == (4, True)
+        refusal = refused(change, place / "Demo", code=ExitCode.OUTPUT)
+        assert "another h2o-pack is working on" in refusal
         first.send_signal(signal)
         assert first.wait(60) == (130 if signal == 2 else -9)
         hub.go_on.set()
     assert not (place / "Demo").exists()
-    code, _out, err = run(hub, place, command)
-    assert (code, err) == (0, "")
+    monkeypatch.chdir(place)
+    result = CliRunner().invoke(main, command.split()[1:])
+    assert (result.exit_code, result.stderr) == (0, "")
     assert hub.asked("GET", "model.safetensors")[-1].range == f"bytes={partial_size}-"
     assert (place / "Demo/Model/model.safetensors").stat().st_size == size
     assert [path.name for path in place.iterdir()] == ["Demo"]

@@ -4,12 +4,15 @@ import difflib
 
 import pytest
 
-from tests import messages
+from tests import messages, ten_minutes
 from tests.bridge.golden import FOLDER, PACKAGES, PAGES, STRANGER, golden_files
 from tests.bridge.trees import tree
+from tests.nightly import nightly_except
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, PAGES, STRANGER])
+@pytest.mark.parametrize(
+    "name", nightly_except([*PACKAGES, PAGES], [*PACKAGES, PAGES, STRANGER])
+)
 def test_what_is_generated_is_as_committed(name):
     generated = golden_files(name)
     committed = {path: text for path, text in tree(FOLDER).items() if path in generated}
@@ -20,8 +23,14 @@ def test_what_is_generated_is_as_committed(name):
         assert text == committed.get(path), "\n".join([f"{path}, `make golden`?", *difference])
 
 
+def test_what_a_stranger_sees_of_commands_that_run_no_model_is_as_committed():
+    transcript = ten_minutes.transcript(without=("chat ", "ios --device"))
+    assert transcript == ten_minutes.GOLDEN.read_text("utf-8")
+
+
 def test_nothing_else_is_committed():
-    generated = {path for name in (*PACKAGES, PAGES, STRANGER) for path in golden_files(name)}
+    generated = {path for name in (*PACKAGES, PAGES) for path in golden_files(name)}
+    generated.add(STRANGER)
     others = {"models/Qwen3-4B-4bit/config.json", messages.FILE.name}
     assert set(tree(FOLDER)) - generated == others
 

@@ -16,6 +16,8 @@ from tests.bridge.parity.test_report import REPORT
 WIDTH = 80
 PASTED = "equivalent options: "  # a line break would be pasted too
 PHONE = ("--device", "iPhone 15")
+LARGE = ("--model", "Qwen3-4B-4bit")
+OLD = ("--device", "iPhone 12")
 PLAIN = ("--model", "demo", "--max-kv", "64")
 SHOWN = [
     ("--help",),
@@ -25,8 +27,8 @@ SHOWN = [
     ("models",),
     ("plan", *PLAIN),
     ("plan", *PLAIN, *PHONE, "--recall", "--recall-reach", "4"),
-    ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", "512", "--kv", "k8v4"),
-    ("plan", "--model", "Qwen3-4B-4bit", "--model", "Qwen3-0.6B-4bit", "--max-kv", "512"),
+    ("plan", *LARGE, "--max-kv", "512", "--kv", "k8v4", *OLD),
+    ("plan", *LARGE, "--model", "Qwen3-0.6B-4bit", "--max-kv", "512", *PHONE, *OLD),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -214,6 +215,12 @@ BLAME = Blame(
 )
 
 
+@cache
+def bundled() -> DevicesFile:
+    """Read h2o-pack's own devices."""
+    return read_tables(FOLDER / OWN_FILE, DevicesFile, BLAME)
+
+
 def catalogue(own: Path | None = None) -> Catalogue:
     """Read the devices, and the user's own file, which overrides them.
 
@@ -221,15 +228,14 @@ def catalogue(own: Path | None = None) -> Catalogue:
     configuration folder, if there is one. Raises UserError, which names file and entry: a file
     is unreadable, or entries are wrong.
     """
-    files = [FOLDER / OWN_FILE]
+    files = {FOLDER / OWN_FILE: bundled()}
     if path := own or users_file(ENVIRONMENT, OWN_FILE):
-        files.append(path)
+        files[path] = read_tables(path, DevicesFile, BLAME)
     chips: dict[str, Chip] = {}
     memories: dict[str, Memory] = {}
     devices: dict[tuple[str, str], DeviceFacts] = {}
     numbers: dict[tuple[str, str], tuple[Number, ...]] = {}
-    for file in files:
-        tables = read_tables(file, DevicesFile, BLAME)
+    for file, tables in files.items():
         chips |= {chip.name: chip for chip in tables.chip}
         memories |= {memory.name: memory for memory in tables.memory}
         for entry in tables.device:

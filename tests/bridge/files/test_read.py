@@ -14,6 +14,7 @@ from h2o_pack.files import lock
 from h2o_py.files import read_file
 from tests.attacks import commands
 from tests.messages import refused, says
+from tests.nightly import nightly_except
 
 WITHOUT_VENDOR = lock.Lock(
     h2o_pack="0.1.0",
@@ -147,10 +148,25 @@ READ = {
 NOT_FOR_EVER = 60  # seconds; without a pipe, each command takes a few
 
 
-@pytest.mark.parametrize("kind", ["pipe", "socket"])
-@pytest.mark.parametrize(
-    ("name", "path"), [(name, path) for name, paths in READ.items() for path in paths]
-)
+PLACES = [
+    (name, path, kind)
+    for name, paths in READ.items()
+    for path in paths
+    for kind in ("pipe", "socket")
+]
+EVERYDAY = [
+    ("model", "config.json", "pipe"),
+    ("model", "model.safetensors", "socket"),
+    ("model", "chat_template.jinja", "pipe"),
+    ("adapter", "adapters.safetensors", "pipe"),
+    ("package", lock.NAME, "pipe"),
+    ("package", "Sources/H2OKit/H2OKVCache.swift", "socket"),
+    ("package", "Model/model.safetensors", "pipe"),
+    ("package", "Vendor", "pipe"),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "kind"), nightly_except(EVERYDAY, PLACES))
 def test_no_command_waits_for_a_pipe_or_a_socket(tmp_path, monkeypatch, name, path, kind):
     monkeypatch.setattr(commands, "LONGEST", NOT_FOR_EVER)
     monkeypatch.setenv("H2O_PACK_VENDOR", "0")

@@ -72,7 +72,7 @@ def test_a_sample_s_outcome_hardly_depends_on_what_is_read_beside_it():
 
 @pytest.fixture(scope="module")
 def talk():
-    return make_conversation(Tokens(Chatting(), held_out("prose")), 640, 3, 1, 0)
+    return make_conversation(Tokens(Chatting(), held_out("prose")), 512, 3, 1, 0)
 
 
 def values(talk, names, ways, rows=64):
@@ -109,7 +109,7 @@ def test_all_rows_at_few_bits_differ_the_more_the_fewer_they_are(talk):
 
 
 def test_what_is_read_together_is_what_each_reads_alone(talk, monkeypatch):
-    names = ("rotating", "default", "default/4+recall", "full/8")
+    names = ("rotating", "default/4+recall", "full/8")
     together = values(talk, names, ["second_turn", "text"])
     monkeypatch.setattr(reading, "can_read_together", lambda _model, _caches: False)
     alone = values(talk, names, ["second_turn", "text"])
@@ -156,8 +156,8 @@ def test_a_prompt_is_read_in_pieces_and_its_last_token_by_itself(talk, monkeypat
         feed(reader, ids)
 
     monkeypatch.setattr(Lane, "read", spy)
-    monkeypatch.setattr(reading, "PIECE", 320)
+    monkeypatch.setattr(reading, "PIECE", 256)
     values(talk, [], ["text"])
     [turn] = talk.asked("text")
-    assert fed[:3] == [320, 319, 1]
+    assert fed[:3] == [256, 255, 1]
     assert fed[3:] == [len(turn.prompt) - 1, 1] + [1] * len(turn.forced)

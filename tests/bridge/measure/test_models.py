@@ -63,11 +63,11 @@ def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, nam
 def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
     model, tokenizer = demo
     caches = (*CACHES, *EVERY_TOKEN, *RECALLING)
-    result = measure(caches, model, repeated_prompt(tokenizer, 80), 64, 3, 1, "demo")
+    result = measure(caches, model, repeated_prompt(tokenizer, 32), 24, 2, 1, "demo")
     assert [cache.name for cache in result.caches] == [cache.name for cache in caches]
     assert result.not_measured == ()
     assert (result.layers, result.dtype) == (4, "float32")
-    assert {cache.prompt_tokens for cache in result.caches} == {80}
+    assert {cache.prompt_tokens for cache in result.caches} == {32}
     memory = {cache.name: cache.bytes for cache in result.caches}
     assert memory["4"] < memory["8"] < memory["16"] < memory["16+recall"]
     assert memory["16"] < memory["kv"]
@@ -84,9 +84,9 @@ def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):
 
 def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
     model, tokenizer = demo
-    caches = [RECALLING[0].make(128, 64) for _ in model.layers]
+    caches = [RECALLING[0].make(32, 64) for _ in model.layers]
     with routed():
-        generation = Generation(model, repeated_prompt(tokenizer, 160), caches)
+        generation = Generation(model, repeated_prompt(tokenizer, 40), caches)
     of_parts = [[*cache.rows, *cache.ledger] for cache in caches]
     own = sum(part.nbytes for parts in of_parts for part in parts if part is not None)
     archives = [cache.archive for cache in caches]
@@ -95,11 +95,11 @@ def test_an_archive_counts_once_among_the_bytes_of_caches(demo):
 
 
 def test_the_command_prints_a_document(run):
-    options = ("--max-kv", "128", "--prompt", "75", "--tokens", "1", "--quick", "--json")
+    options = ("--max-kv", "128", "--prompt", "20", "--tokens", "1", "--quick", "--json")
     document = schemas.check(json.loads(run("bench", *options).stdout), "bench")
     names = [cache["name"] for cache in document["caches"]]
     assert names == [cache.name for cache in (*CACHES, *EVERY_TOKEN, *RECALLING)]
-    assert {cache["prompt_tokens"] for cache in document["caches"]} == {75}
+    assert {cache["prompt_tokens"] for cache in document["caches"]} == {20}
     assert document["caches"][0]["speed"] == pytest.approx(1.0)
 
 

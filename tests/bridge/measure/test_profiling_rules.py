@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from functools import cache
 
 import mlx.core as mx
 import msgspec
@@ -29,9 +30,14 @@ from tests.bridge.measure.profiles import attention_of, pieces, profiled
 from tests.h2o_py.small_models import small_model
 
 
+@cache
+def small_profile():
+    return profiled(small_model("gemma3_text"))
+
+
 def profile_file(folder, **changes):
     """A profile.json of a small model with sliding layers first and third."""
-    profile = profiled(small_model("gemma3_text"))
+    profile = small_profile()
     path = folder / "profile.json"
     path.write_text(json.dumps({**msgspec.to_builtins(profile), **changes}))
     return path

@@ -72,7 +72,7 @@ def planned(document, caches_of, kv: str, tokens: int) -> MemoryPlan:
     return Workload(small, caches, kv, tokens, 512).plan("cpu")
 
 
-@pytest.mark.parametrize("number", nightly_except(range(0, 20, 3), range(20)))
+@pytest.mark.parametrize("number", nightly_except((0, 6, 11), range(20)))
 def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number):
     rng = random.Random(number)  # noqa: S311  the same models each time
     family, kv = FAMILIES[number], list(STORAGES)[number % len(STORAGES)]
@@ -108,7 +108,7 @@ def test_kept_bytes_are_those_that_real_caches_of_random_models_allocate(number)
     assert held(caches) == plan.of(KV, STATE, LEDGER)
 
 
-@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("kv", nightly_except(("k8v4", "heavy=4,recent=8"), STORAGES))
 def test_every_storage_and_budgets_a_layer_count_the_same(kv):
     document = small_config("qwen3", torch_dtype="float32", head_dim=64)
     model = small_model("qwen3", head_dim=64)

@@ -33,23 +33,29 @@ RUNS = (
 )
 
 
-@pytest.fixture(scope="module")
-def measured() -> dict[tuple, int]:
-    """Peaks of a process of their own, whose libraries use one thread."""
-    process = python(
-        peaks.__file__, json.dumps(RUNS), env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+EVERYDAY = (
+    ("16", 256, 256, 600, None),
+    ("heavy=8,recent=16", 256, 256, 600, None),
+    ("16", 256, 256, 600, 4),
+)
+
+
+@pytest.mark.parametrize(
+    "runs", [EVERYDAY, pytest.param(RUNS, marks=pytest.mark.nightly("the other runs"))]
+)
+def test_the_planned_peak_is_that_of_mlx_counters_within_a_tenth(runs):
+    """The runs have a process of their own, whose libraries use one thread."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = python(peaks.__file__, json.dumps(runs), env=environment)
     assert process.returncode == 0, process.stderr[-2000:]
-    return dict(zip(RUNS, json.loads(process.stdout), strict=True))
+    for run, measured in zip(runs, json.loads(process.stdout), strict=True):
+        assert planned_peak(*run) == pytest.approx(measured, rel=0.1), run
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: "-".join(map(str, run)))
-def test_the_planned_peak_is_that_of_mlx_counters_within_a_tenth(measured, run):
-    kv, max_kv, step, context, bits = run
+def planned_peak(kv, max_kv, step, context, bits):
     recall = {"recall": False} if bits is None else {"archive": "memory", "archive_bits": bits}
     spec = CacheSpec(max_kv, kv, context=context, prefill_step=step, **recall)
-    plan = workload_of(resolve("demo"), spec).plan("cpu")
-    assert plan.mlx == pytest.approx(measured[run], rel=0.1)
+    return workload_of(resolve("demo"), spec).plan("cpu").mlx
 
 
 def test_a_published_peak_on_a_mac_is_met():

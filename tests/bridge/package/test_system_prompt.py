@@ -8,6 +8,7 @@ import shutil
 import mlx.core as mx
 import mlx_lm.models.cache
 import pytest
+from click.testing import CliRunner
 from mlx_lm.models.cache import (
     ArraysCache,
     CacheList,
@@ -18,6 +19,7 @@ from mlx_lm.models.cache import (
 )
 
 from h2o_pack.bundling import manifest
+from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.files.paths import SYSTEM_PROMPT
@@ -96,10 +98,21 @@ def test_a_disk_that_is_full_is_named_as_the_cause(package, monkeypatch):
     assert "cannot be written: File too large" in result.stderr
 
 
+@pytest.fixture(scope="module")
+def demo_with_prompt(tmp_path_factory):
+    """Package what `package()` does, for copies."""
+    folder = tmp_path_factory.mktemp("once")
+    (folder / "system.txt").write_text(TEXT)
+    options = ("--name", "Demo", "--max-kv", "64", "--output", folder / "Demo")
+    arguments = ("ios", "--model", "demo", "--system", folder / "system.txt", *options)
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    assert result.exit_code == ExitCode.OK, result.output
+    return folder / "Demo"
+
+
 @pytest.fixture
-def demo(package, tmp_path):
-    package()
-    return tmp_path / "Demo"
+def demo(demo_with_prompt, tmp_path):
+    return shutil.copytree(demo_with_prompt, tmp_path / "Demo")
 
 
 @pytest.fixture
@@ -134,7 +147,7 @@ def test_the_caches_go_on_as_those_of_a_model_that_read_the_prompt(demo, tmp_pat
     config = H2OConfig(64, pinned=((0, len(prompt)),), recall=H2ORecall())
     own = make_h2o_cache(model, config)
     logits(model, own, prompt)
-    for chunk in (tokenizer.encode(SAID), *([7] for _ in range(40))):
+    for chunk in (tokenizer.encode(SAID), [7] * 40, [7], [7]):
         assert mx.array_equal(logits(model, caches, chunk), logits(model, own, chunk))
     for cache, expected in zip(caches, own, strict=True):
         assert cache.config == config

@@ -193,7 +193,7 @@ def closest(limit):
 
 def is_late(step, layer, cache):
     """Whether this is a layer in the middle, in a reply of the second turn."""
-    return layer == 2 and step == cache.offset + 1 and step > 100
+    return layer == 2 and step == cache.offset + 1 and step > 90
 
 
 def most_important(step, layer, cache, head):

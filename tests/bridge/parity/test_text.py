@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -72,7 +73,7 @@ class App:
         answers.write_text(json.dumps(self.answers), "utf-8")
         script = self.folder / "fake.py"
         script.write_text(FAKE.format(answers=str(answers)), "utf-8")
-        program(self.folder, "h2o-text", f'exec python3 "{script}" "$@"')
+        program(self.folder, "h2o-text", f'exec "{sys.executable}" -I -S "{script}" "$@"')
         return text.check_text(self.program, self.model, self.folder / "work", silent)
 
     def case(self, name: str) -> CaseResult:
