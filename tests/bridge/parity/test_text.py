@@ -130,10 +130,21 @@ def items(text_model) -> list[Item]:
         return text_items.items(text_model, text.load(text_model), [STOP], tools=False)
 
 
+SPOILT = ("the code of LANTERN", '"a"', '"b"', '"\\x00"', '"\\x1d"', "\u2167")
+"""Parts of the names of texts and ids to which tests give a wrong answer."""
+
+
 @pytest.fixture
 def app(tmp_path, text_model, items, monkeypatch) -> App:
-    monkeypatch.setattr(text, "items", lambda *_arguments, **_options: items)
-    return App(tmp_path, text_model, items)
+    few = [
+        item
+        for number, item in enumerate(items)
+        if number % 20 == 0
+        or item.case not in (text_items.TEXTS, text_items.IDS)
+        or any(part in item.name for part in SPOILT)
+    ]
+    monkeypatch.setattr(text, "items", lambda *_arguments, **_options: few)
+    return App(tmp_path, text_model, few)
 
 
 # Comparisons

@@ -5,12 +5,14 @@ import warnings
 
 import pytest
 
-from h2o_pack.devices.catalogue import catalogue
+from h2o_pack.devices.catalogue import catalogue, named_devices
 from h2o_pack.errors import ExitCode
 from h2o_pack.package.render import megabytes
+from h2o_pack.plan import device_fit
 from h2o_pack.plan.device_fit import PlanResult
 from h2o_pack.plan.plan_tables import groups, sums, together, write_page
-from h2o_pack.spec import CacheSpec
+from h2o_pack.plan.workload import workload_of
+from h2o_pack.spec import CacheSpec, DevicesSpec
 from tests.bridge import schemas
 from tests.bridge.measurements import MEASURED, machine, run_after
 from tests.bridge.memory.described import model
@@ -118,7 +120,9 @@ LINES, COLUMNS = 40, 80
 @pytest.fixture(scope="module")
 def plan() -> PlanResult:
     devices = ("iPhone 12", "iPhone 15", "iPhone 15 Plus", "iPhone 16 Pro", "iPad14,8")
-    return on_devices(model('Qwen3 <4B> & "more"'), CacheSpec(max_kv=512), *devices)
+    return on_devices(
+        model('Qwen3 <4B> & "more"', context=4096), CacheSpec(max_kv=512), *devices
+    )
 
 
 @pytest.fixture
@@ -184,8 +188,8 @@ def test_names_leave_out_what_they_share_and_what_does_not_fit_the_line():
 
 
 def full_cache(context: int, *devices: str):
-    cache = CacheSpec(max_kv=512, context=context)
-    return on_devices(model(), cache, *devices).models[0].full_cache
+    workload = workload_of(model(), CacheSpec(max_kv=512, context=context))
+    return device_fit.full_cache(workload, named_devices(DevicesSpec(devices)))
 
 
 def test_a_cache_that_keeps_every_token_is_named_where_it_fits(screen):
@@ -317,7 +321,8 @@ def test_measurements_of_something_else_are_refused(run, measured, changes, mess
 
 
 GB = 10**9
-SMALL, LARGE = model("small", weights=GB), model("large", weights=3 * GB)
+SMALL = model("small", weights=GB, context=4096)
+LARGE = model("large", weights=3 * GB, context=4096)
 OLD, NEW, UNKNOWN, TABLET = "iPhone13,2", "iPhone17,1", "iPhone19,4", "iPad14,8"
 BOTH = ("--model", "Qwen3-0.6B-4bit", "--model", "Qwen3-4B-4bit", "--max-kv", 512)
 
@@ -360,7 +365,7 @@ def test_where_nothing_fits_or_nobody_knows_no_model_is_named():
     unknown = [
         device.identifier for device in catalogue().all_devices() if device.limit is None
     ]
-    huge = model("huge", weights=90 * GB), model("larger", weights=91 * GB)
+    huge = [model(f"huge {size}", weights=size * GB, context=4096) for size in (90, 91)]
     result = of_both(OLD, unknown[0], models=huge)
     assert [(device.model, device.verdict) for device in result.loaded] == [
         (None, "does not fit"),
