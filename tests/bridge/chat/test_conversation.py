@@ -63,8 +63,8 @@ def test_the_same_seed_gives_the_same_conversation_and_another_one_another(full)
 
 @pytest.mark.parametrize("kind", ["full", "bounded"])
 def test_repeated_steps_make_the_same_caches(kind, request):
-    talk = Conversation(request.getfixturevalue(kind), seed=2, max_tokens=12)
-    again = Conversation(talk.model, seed=2, max_tokens=12)
+    talk = Conversation(request.getfixturevalue(kind), seed=2, max_tokens=8)
+    again = Conversation(talk.model, seed=2, max_tokens=8)
     for each in (talk, again):
         answer(each, QUESTION)
         answer(each)

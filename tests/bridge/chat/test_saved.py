@@ -16,11 +16,11 @@ from tests.messages import says
 def test_it_goes_on_with_the_same_text(kind, request, tmp_path):
     path = tmp_path / "talk"
     talk = Conversation(
-        request.getfixturevalue(kind), seed=5, max_tokens=16, system_prompt="Be kind."
+        request.getfixturevalue(kind), seed=5, max_tokens=10, system_prompt="Be kind."
     )
     answer(talk, QUESTION)
     save(talk, path)
-    other = Conversation(talk.model, seed=6, max_tokens=16)
+    other = Conversation(talk.model, seed=6, max_tokens=10)
     load(other, path)
     assert other.messages == talk.messages
     for _ in range(2):

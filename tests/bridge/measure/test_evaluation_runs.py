@@ -123,7 +123,7 @@ def test_unknown_contenders_and_budgets_are_refused():
 
 
 SMALL = [
-    "eval", "--model", "demo", "--preset", "text", "--contenders", "default,default/8",
+    "eval", "--model", "demo", "--preset", "text", "--contenders", "default",
     "--lengths", "48", "--max-kv", "32", "--samples", "1", "--seeds", "1,2",
 ]  # fmt: skip
 

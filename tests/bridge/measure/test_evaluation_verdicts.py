@@ -34,7 +34,7 @@ def progress():
 def report(progress):
     """An evaluation of the demo model on six short texts, as few as give verdicts."""
     preset = load_preset("text").changed(
-        samples=1, lengths=(48,), budgets=("12",), contenders=("rotating", "default")
+        samples=1, lengths=(32,), budgets=("12",), contenders=("rotating", "default")
     )
     [experiment] = preset.experiments
     first = structs.replace(experiment, groups=experiment.groups[:1])
@@ -93,7 +93,7 @@ def changed(report, contender, **metrics):
 def test_a_figure_outside_the_interval_does_not_reproduce(report):
     second = changed(report, "default", agreement=Estimate(0.2, 0.1, 0.3, 12))
     [difference] = reports.differences(report, second)
-    assert difference.startswith("text, standard, 48, 12, default: agreement was 0.")
+    assert difference.startswith("text, standard, 32, 12, default: agreement was 0.")
     assert difference.endswith("], is 0.2 [0.1, 0.3]")
 
 
@@ -103,7 +103,7 @@ def test_another_model_or_a_missing_cell_does_not_reproduce(report):
     second = dataclasses.replace(second, model=model)
     differences = reports.differences(report, second)
     assert differences[0] == "the model's parameters differ"
-    assert differences[1] == "text, standard, 48, 12, rotating: not in this run"
+    assert differences[1] == "text, standard, 32, 12, rotating: not in this run"
     assert len(reports.differences(second, report)) == 2
 
 

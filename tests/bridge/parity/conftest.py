@@ -24,7 +24,7 @@ BY_LAYER = Budgets((LayerBudget(8, 8, 20), LayerBudget(20, 20, 44), None, LayerB
 
 
 @pytest.fixture(autouse=True, scope="module")
-def fewer_draws_and_tokens() -> Iterator[None]:
+def few_draws_and_tokens() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounding, "DRAWS", 2)
         patch.setattr(requests, "REPLY", 4)
