@@ -13,10 +13,10 @@ from tests.processes import python
 
 
 def test_some_attacks_do_no_harm():
-    arguments = ("-m", "tests.attacks", "--usual", "--seed=1", "--count=40")
+    arguments = ("-m", "tests.attacks", "--usual", "--seed=1", "--count=20")
     process = python("-W", "ignore", *arguments)
     assert process.returncode == 0, process.stderr[-3000:]
-    assert process.stdout.split()[-1] == "40"
+    assert process.stdout.split()[-1] == "20"
 
 
 def test_what_is_used_after_an_attack_is_the_cache_that_was_taken(monkeypatch):

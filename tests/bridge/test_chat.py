@@ -235,6 +235,7 @@ def test_ctrl_c_stops_the_reply_and_at_the_prompt_leaves(at_prompt, tmp_path):
     assert not (tmp_path / "cache" / "chat-history").exists()
 
 
+@pytest.mark.nightly("test_a_pipe_is_one_message_and_gets_only_the_replys_text")
 def test_output_into_a_file_is_the_reply_and_the_prompt_stays_at_the_terminal(
     at_prompt, tmp_path
 ):

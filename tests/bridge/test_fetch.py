@@ -31,6 +31,7 @@ from tests.bridge.repositories import (
 )
 from tests.bridge.trees import build_tree, names, tree
 from tests.messages import refused, says
+from tests.nightly import nightly_except
 from tests.processes import interruptible
 
 NOBODY = "http://127.0.0.1:9"  # the port for discarding, where nobody listens
@@ -307,7 +308,10 @@ def running(word: str) -> list[str]:
     return [line for line in commands if word in line]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+@pytest.mark.parametrize("how", nightly_except(SIGNALS[::2], SIGNALS))
 def test_a_killed_run_leaves_the_package_alone_and_the_next_one_goes_on(
     tiny_package, repositories, server, cache, tmp_path, how
 ):

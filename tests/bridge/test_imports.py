@@ -1,6 +1,7 @@
 """Imports point down: no cycles, and the runtime knows nothing of the tool."""
 
 import ast
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def module_of(name: str) -> str:
     return name
 
 
+@cache
 def imports(module: str) -> set[str]:
     """Return the modules of ours that a module imports, wherever it does."""
     names = set()

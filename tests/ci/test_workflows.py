@@ -228,7 +228,8 @@ def test_the_swift_half_is_left_out_where_swift_is_too_old_for_packages(
     test.write_text(f"import pytest\n\n\n{marked}", "utf-8")
     options = ("-rs", "-p", "no:cacheprovider", "-p", "tests.left_out", "-W", "ignore::Warning")
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    settings = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    settings = {**os.environ, "PATH": path, **alone}
     process = python(
         "-m", "pytest", *options, "--rootdir", tmp_path, test, env=settings, check=True
     )

@@ -4,6 +4,7 @@ import argparse
 import ast
 import re
 import shlex
+from functools import cache
 from importlib import import_module
 from typing import get_args
 
@@ -19,6 +20,7 @@ from h2o_pack.measure.evaluation.preset import PRESETS
 from h2o_pack.memory import terms
 from h2o_py.__main__ import add_options
 from tests.docs.conftest import ROOT, SOURCES
+from tests.nightly import nightly_except
 
 WRITTEN_BY_PROGRAMS = ("results/",)
 PAGES = {
@@ -217,16 +219,22 @@ def test_quoted_messages_are_printed():
 STALE = "run make pages"
 
 
-@pytest.mark.parametrize("theme", plan_pictures.PALETTES)
-def test_the_chart_shows_what_the_plan_counts(theme, tmp_path):
-    memory, drawn = plan_pictures.planned(), tmp_path / "chart.svg"
+@pytest.fixture(scope="module")
+def memory():
+    return plan_pictures.planned()
+
+
+@pytest.mark.parametrize("theme", nightly_except(["light"], plan_pictures.PALETTES))
+def test_the_chart_shows_what_the_plan_counts(memory, theme, tmp_path):
+    drawn = tmp_path / "chart.svg"
     plan_pictures.draw(memory, plan_pictures.PALETTES[theme], drawn)
     committed = plan_pictures.IMAGES / f"memory-{theme}.svg"
     assert drawn.read_text("utf-8") == committed.read_text("utf-8"), STALE
 
 
-def test_only_the_full_cache_in_16_bits_crosses_the_limit_and_the_bounded_one_hardly_grows():
-    memory = plan_pictures.planned()
+def test_only_the_full_cache_in_16_bits_crosses_the_limit_and_the_bounded_one_hardly_grows(
+    memory,
+):
     grown = [sizes[-1] - sizes[0] for sizes in (memory.bounded, *memory.full)]
     assert sorted(grown) == [grown[0], *reversed(grown[1:])]
     assert 10 * grown[0] < grown[1]
@@ -257,6 +265,7 @@ PROMISES = [
 ]
 
 
+@cache
 def defined(*patterns: tuple[str, str]) -> set[str]:
     sources = (path for folder, pattern in patterns for path in (ROOT / folder).rglob(pattern))
     return {name for path in sources for name in DEFINED.findall(path.read_text("utf-8"))}

@@ -1,6 +1,7 @@
 """A cache without a bound keeps every token in few bits, without scores and ledger."""
 
 import copy
+from itertools import product
 
 import mlx.core as mx
 import pytest
@@ -29,6 +30,7 @@ from tests.h2o_py.cases import (
     step,
 )
 from tests.h2o_py.small_models import small_model
+from tests.nightly import nightly_except
 
 FULL = H2OConfig.unbounded()
 STORED = ("16", "8", "k8v4", "4")
@@ -42,12 +44,17 @@ def filled(kv, tokens=300, backend=None, **shape):
     return cache
 
 
-@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("kv", STORED)
+KINDS = list(product(STORED, TOLERANCE, BACKENDS))
+OF_KINDS = [
+    ("16", mx.float16, "fast"), ("8", mx.bfloat16, "fallback"), ("k8v4", mx.float32, "fast"),
+    ("4", mx.float32, "fallback"), ("4", mx.float16, "fast"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kv", "dtype", "backend"), nightly_except(OF_KINDS, KINDS), ids=str)
 def test_attention_is_that_over_every_token_as_stored(kv, dtype, backend):
     mx.random.seed(3)
-    cache = make_cache(kv, FULL, backend)
+    cache = make_cache(kv, FULL, BACKENDS[backend])
     written = []
     for count in (40, 1, 5, 215, 1, 250, 1):
         q, k, v = random_tokens(count, batch=2, dtype=dtype)
@@ -123,7 +130,7 @@ def test_it_can_always_be_trimmed(kv):
     assert step(cache, *new).shape == (1, 4, 1, 64)
 
 
-@pytest.mark.parametrize("kv", STORED)
+@pytest.mark.parametrize("kv", nightly_except(("16", "k8v4"), STORED))
 def test_rows_are_written_in_place_whoever_reads_them(kv):
     shape = {"kv_heads": 8, "heads": 8, "dim": 128}
     cache = filled(kv, 1100, **shape)

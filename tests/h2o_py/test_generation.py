@@ -24,7 +24,7 @@ QUESTION = "\nthe code of bravo is"
 
 def long_prompt(tokenizer, tokens):
     """Source text of about this many tokens, a fact near its start, asked at its end."""
-    text = tokenizer.encode(inspect.getsource(argparse)[4000:])
+    text = tokenizer.encode(inspect.getsource(argparse)[4000 : 4000 + 8 * tokens])
     start = tokenizer.encode(inspect.getsource(textwrap))[100:150]
     body = [*start, *tokenizer.encode(FACT), *text[: tokens - 80]]
     return [*body, *tokenizer.encode(QUESTION)]

@@ -51,23 +51,23 @@ def test_8000_tokens_take_no_more_memory_than_2000(kv):
 
 
 @pytest.mark.usefixtures("routed")
-def test_a_model_reads_an_8000_token_prompt_in_flat_memory():
+def test_a_model_reads_a_long_prompt_in_flat_memory():
     model = small_model("qwen3")
     peaks = {}
-    for tokens in (2000, 8000):
+    for tokens in (1000, 4000):
         prompt = random_prompt(tokens)
-        caches = make_h2o_cache(model, H2OConfig(512))
+        caches = make_h2o_cache(model, H2OConfig(256))
         mx.eval(prompt)
         mx.clear_cache()
         before = active_memory()
         mx.reset_peak_memory()
         steps = generate_step(
-            prompt, model, max_tokens=4, prompt_cache=caches, prefill_step_size=512
+            prompt, model, max_tokens=4, prompt_cache=caches, prefill_step_size=256
         )
         assert len(list(steps)) == 4
-        assert {(c.offset, c.length) for c in caches} == {(tokens + 4, 512)}
+        assert {(c.offset, c.length) for c in caches} == {(tokens + 4, 256)}
         peaks[tokens] = mx.get_peak_memory() - before
-    assert peaks[8000] <= 1.1 * peaks[2000]
+    assert peaks[4000] <= 1.1 * peaks[1000]
 
 
 @pytest.mark.parametrize("kv", nightly_except(EVERYDAY, STORAGES))

@@ -22,14 +22,10 @@ ROWS = TOKENS // 8
 DEPTHS = (0.02, 0.2, 0.4, 0.6)
 
 
-@pytest.fixture(scope="module")
-def samples(demo):
-    """Return prompts with 13 facts alike, one of which is asked for at the end."""
+def sample(tokenizer, number):
+    """Return a prompt with 13 facts alike, one of which is asked for at the end."""
     alike = tuple((j + 0.5) / 12 for j in range(12))
-    return [
-        asked(demo[1], TOKENS, (depth, *alike), 11, number)
-        for number, depth in enumerate(DEPTHS)
-    ]
+    return asked(tokenizer, TOKENS, (DEPTHS[number], *alike), 11, number)
 
 
 def config(recall, rows=ROWS):
@@ -61,14 +57,15 @@ def right_answers(demo, samples, recall):
 
 
 @pytest.mark.nightly("test_generate_takes_recall_in_its_configuration")
-def test_one_of_13_facts_alike_is_answered_at_an_eighth_of_the_rows(demo, routed, samples):
+def test_one_of_13_facts_alike_is_answered_at_an_eighth_of_the_rows(demo, routed):
+    samples = [sample(demo[1], number) for number in range(len(DEPTHS))]
     assert right_answers(demo, samples, None) <= len(samples) // 2
     assert right_answers(demo, samples, H2ORecall()) == len(samples)
 
 
-def test_generate_takes_recall_in_its_configuration(demo, samples):
+def test_generate_takes_recall_in_its_configuration(demo):
     model, tokenizer = demo
-    ids, answer = samples[1]
+    ids, answer = sample(tokenizer, 1)
     settings = {**config(None).to_dict(), "recall": True}
     text = h2o_py.generate(model, tokenizer, ids, h2o_config=settings, max_tokens=6)
     assert answer in text

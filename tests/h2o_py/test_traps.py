@@ -149,11 +149,11 @@ def test_speculative_decoding_is_right_while_there_is_room(attach, kv):
     model = attach(small_model("qwen3"), ROOMY, kv=kv, group_size=32)
     draft = attach(small_model("llama"), ROOMY, kv=kv, group_size=32)
     prompt = random_prompt(30)
-    expected = greedy(model, prompt, make_prompt_cache(model), answer=20)
-    assert speculate(model, draft, prompt, 20) == expected
+    expected = greedy(model, prompt, make_prompt_cache(model), answer=8)
+    assert speculate(model, draft, prompt, 8) == expected
     caches = [*make_prompt_cache(model), *make_prompt_cache(draft)]
-    assert speculate(model, draft, prompt, 20, prompt_cache=caches) == expected
-    assert {c.offset for c in caches} <= {48, 49, 50}
+    assert speculate(model, draft, prompt, 8, prompt_cache=caches) == expected
+    assert {c.offset for c in caches} <= {36, 37, 38}
 
 
 @pytest.mark.parametrize("evicting", ["model", "draft"])

@@ -189,7 +189,7 @@ def attention(models: Path) -> Iterator[tuple[str, bool]]:
         if path.stem == "cache":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ClassDef) and "update_and_fetch" in ast.unparse(node):
+            if isinstance(node, ast.ClassDef) and any(map(_fetches, ast.walk(node))):
                 yield f"{path.stem}.{node.name}", _can_be_routed(node)
 
 
@@ -226,8 +226,10 @@ def _can_be_routed(attention: ast.ClassDef) -> bool:
     return passed and not changed
 
 
-def _fetches(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("update_and_fetch")
+def _fetches(node: ast.AST) -> bool:
+    """Whether this is a call of a cache's update_and_fetch."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr == "update_and_fetch"
 
 
 def print_report(report: UpstreamReport) -> None:

@@ -232,7 +232,7 @@ import json, sys
 import mlx_lm.models
 from h2o_pack.models.built import describe
 mlx_lm.models.__path__.append(sys.argv[1])
-print(json.dumps(describe(json.loads(sys.argv[2]), "float32")))
+print(json.dumps([describe(document, "float32") for document in json.loads(sys.argv[2])]))
 """
 
 
@@ -244,16 +244,12 @@ def test_a_new_family_of_mlx_lm_is_described_without_a_line_here(tmp_path):
         {**small_config("gemma3_text"), "model_type": name}
         for name in ("brand_new", "gemma3_text")
     ]
-    new, expected = (
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-c", NEW_FAMILY, tmp_path, json.dumps(document)],
-                capture_output=True,
-                check=True,
-            ).stdout
-        )
-        for document in documents
+    process = subprocess.run(
+        [sys.executable, "-c", NEW_FAMILY, tmp_path, json.dumps(documents)],
+        capture_output=True,
+        check=True,
     )
+    new, expected = json.loads(process.stdout)
     assert new == expected
     assert {layer["kind"] for layer in new["layers"]} == {"full", "sliding"}
 
