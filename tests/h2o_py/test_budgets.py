@@ -26,6 +26,7 @@ from tests.h2o_py.small_models import (
     random_prompt,
     small_model,
 )
+from tests.nightly import nightly_except
 
 COMMON = H2OConfig(48, sink_size=2, heavy_budget=20, recent_budget=20)
 
@@ -196,7 +197,7 @@ def alternating(model):
 
 @pytest.mark.usefixtures("routed")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", nightly_except([*FAMILIES][::4], FAMILIES))
 def test_every_family_reads_on_or_is_refused(family):
     model = small_model(family)
     budgets, rows = alternating(model)

@@ -9,6 +9,7 @@ from h2o_py.models import STORAGES
 from h2o_py.rows import DENSE, RowFormat, Rows
 from tests.h2o_py import core
 from tests.h2o_py.cases import BACKENDS, SMALL, in_pairs, random_tokens, step
+from tests.nightly import nightly_except
 
 LARGEST = 2**31 - 1
 CONTENTS = {
@@ -27,7 +28,10 @@ def filled(kv, tokens, backend=core):
     return cache
 
 
-@pytest.mark.parametrize(("name", "kv", "backend"), in_pairs(CONTENTS, STORAGES, BACKENDS))
+LEDGERS = in_pairs(CONTENTS, STORAGES, BACKENDS)
+
+
+@pytest.mark.parametrize(("name", "kv", "backend"), nightly_except(LEDGERS[::4], LEDGERS))
 def test_contents_of_a_ledger_lead_nowhere_outside_the_buffers(name, kv, backend):
     for content in CONTENTS[name]:
         for tokens in (1, 20):

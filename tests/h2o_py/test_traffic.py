@@ -42,8 +42,8 @@ STORED = [
     "heavy=16,recent=16",
 ]
 PAIRS = [(kv, recalls) for kv in STORED for recalls in (False, True)]
-EVERYDAY = [PAIRS[2 * i + i % 2] for i in range(len(STORED))]
-"""Each storage once."""
+EVERYDAY = [PAIRS[2 * i + i // 2 % 2] for i in range(0, len(STORED), 2)]
+"""Every second storage once."""
 MOST_CONVERSATIONS = 3
 DTYPES = [mx.float32, mx.float16, mx.bfloat16]
 

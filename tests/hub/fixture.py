@@ -47,6 +47,8 @@ class HubClient:
             "HF_HUB_ETAG_TIMEOUT": "10",
             "HF_HUB_DOWNLOAD_TIMEOUT": "10",
             "NO_PROXY": "127.0.0.1,localhost",
+            # Has no certificates: the hub speaks HTTP, and reading the usual ones takes long.
+            "SSL_CERT_DIR": str(self.home),
         }
 
     def environment(self, **more: str) -> dict[str, str]:

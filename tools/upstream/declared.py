@@ -61,14 +61,15 @@ class RequiredReason:
     measured: bool
 
     def used_in(self, text: str) -> tuple[str, ...]:
-        """Return the symbols of this category that a source uses outside of comments."""
-        return tuple(dict.fromkeys(self.pattern.findall(COMMENT.sub("", text))))
+        """Return the symbols of this category that a source without its comments uses."""
+        return tuple(dict.fromkeys(self.pattern.findall(text)))
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """The expression that matches uses of this category."""
-        names = [rf"\b{symbol}\b" for symbol in self.symbols]
-        names += [rf"(?<![\w.>]){call}(?=\s*\()" for call in self.calls]
+        names = [rf"\b(?:{'|'.join(self.symbols)})\b"]
+        if self.calls:
+            names.append(rf"(?<![\w.>])(?:{'|'.join(self.calls)})(?=\s*\()")
         return re.compile("|".join(names))
 
 
@@ -108,7 +109,7 @@ def uses(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (category, symbol) for each API that a source uses; nothing for other files."""
     if path.suffix not in SUFFIXES:
         return
-    text = path.read_text("utf-8", errors="replace")
+    text = COMMENT.sub("", path.read_text("utf-8", errors="replace"))
     for api in privacy().api:
         for symbol in api.used_in(text):
             yield api.name, symbol
