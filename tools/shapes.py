@@ -15,9 +15,9 @@ from h2o_pack.errors import Problems
 from h2o_pack.facts import known_models
 from h2o_pack.files.text import read_object
 from h2o_pack.hub.resolve import BUNDLED
-from h2o_pack.models.built import describe
 from h2o_pack.models.catalogue import QUANTIZATION
 from h2o_pack.models.config import DEFAULT_DTYPE, SHAPES, digest, read_dtype
+from h2o_pack.models.trial import attempt
 
 
 def shapes() -> str:
@@ -33,7 +33,7 @@ def shapes() -> str:
         if model.bundled:
             dtypes |= {"float32", "float16", DEFAULT_DTYPE}  # its tensors may have any of these
         for dtype in sorted(dtypes):
-            described = describe(document, dtype, fill=True)
+            described = attempt("describe", model.name, config=document, dtype=dtype, fill=True)
             runs = [(len(list(run)), layer) for layer, run in groupby(described["layers"])]
             entries[digest(document, dtype)] = {**described, "layers": runs}
     lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
