@@ -9,14 +9,12 @@ from h2o_pack.errors import ExitCode
 from h2o_py.cache import H2OKVCache
 from tests.attacks import TooLongError, commands, core, passes
 from tests.h2o_py.cases import random_tokens
-from tests.processes import python
 
 
-def test_some_attacks_do_no_harm():
-    arguments = ("-m", "tests.attacks", "--usual", "--seed=1", "--count=20")
-    process = python("-W", "ignore", *arguments)
-    assert process.returncode == 0, process.stderr[-3000:]
-    assert process.stdout.split()[-1] == "20"
+@pytest.mark.filterwarnings("ignore")
+def test_some_attacks_do_no_harm(tmp_path):
+    for seed in range(1, 41):
+        assert passes(core.ATTACKS, seed, tmp_path)
 
 
 def test_what_is_used_after_an_attack_is_the_cache_that_was_taken(monkeypatch):

@@ -25,8 +25,8 @@ def test_a_test_run_tries_the_same_examples_each_time():
 def test_the_random_search_finds_an_example_and_prints_it_as_a_decorator(tmp_path):
     (tmp_path / "test_failing.py").write_text(FAILING)
     plugins = ("-p", "tests.fuzz", "-p", "no:cacheprovider")
-    options = ("--rootdir", tmp_path, "-c", "/dev/null", tmp_path / "test_failing.py")
-    process = python("-m", "pytest", *plugins, *options)
+    folder = ("--rootdir", tmp_path, "--confcutdir", tmp_path, "-c", "/dev/null")
+    process = python("-m", "pytest", *plugins, *folder, tmp_path / "test_failing.py")
     assert process.returncode == 1
     output = process.stdout.partition(fuzz.FOUND)[2].replace("\n", "").replace(" ", "")
     assert '@example(number=1000,word="a(b",)' in output.replace("'", '"')

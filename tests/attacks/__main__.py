@@ -25,7 +25,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--of", choices=("core", "commands", "app"), default="core")
-    parser.add_argument("--usual", action="store_true", help="with the core as it is installed")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
     seeds = range(options.seed, options.seed + options.count)
@@ -42,10 +41,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
         from tests.attacks.commands import ATTACKS
     else:
-        if not options.usual:
-            if "LD_PRELOAD" not in os.environ:
-                os.execve(sys.executable, sys.orig_argv, sanitized.environment())
-            sanitized.load()
+        if "LD_PRELOAD" not in os.environ:
+            os.execve(sys.executable, sys.orig_argv, sanitized.environment())
+        sanitized.load()
         from tests.attacks.core import ATTACKS
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:

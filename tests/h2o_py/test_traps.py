@@ -25,6 +25,7 @@ from tests.h2o_py.cases import (
     largest_difference,
 )
 from tests.h2o_py.small_models import greedy, random_prompt, small_model
+from tests.nightly import nightly_except
 
 upstream = importlib.import_module("mlx_lm.generate")
 server = importlib.import_module("mlx_lm.server")
@@ -161,14 +162,14 @@ def test_trap_speculative_decoding_goes_on_when_the_rewind_is_lost(attach, evict
     sizes = {"model": ROOMY, "draft": ROOMY, evicting: SMALL}
     model = attach(small_model("qwen3"), sizes["model"])
     draft = attach(small_model("llama"), sizes["draft"])
-    expected = greedy(model, random_prompt(20), make_h2o_cache(model, ROOMY), answer=30)
+    expected = greedy(model, random_prompt(20), make_h2o_cache(model, ROOMY), answer=20)
     steps = upstream.speculative_generate_step(
-        random_prompt(20), model, draft, max_tokens=30, num_draft_tokens=3
+        random_prompt(20), model, draft, max_tokens=20, num_draft_tokens=3
     )
     tokens = []
     with pytest.raises(ValueError, match=r"speculative decoding \(draft_model\)"):
         tokens.extend(int(token) for token, _, _ in steps)
-    assert 1 <= len(tokens) < 30
+    assert 1 <= len(tokens) < 20
     assert tokens == expected[: len(tokens)]
 
 
@@ -232,7 +233,7 @@ def test_trap_another_process_does_not_know_the_classes_of_a_saved_cache(tmp_pat
 # The server
 
 
-@pytest.mark.parametrize("kv", STORAGES)
+@pytest.mark.parametrize("kv", nightly_except(("16", "k8v4", "heavy=4,recent=16"), STORAGES))
 def test_trap_the_servers_prompt_cache_trims_or_shares_what_it_stored(kv):
     model = small_model("qwen3")
     store = server.LRUPromptCache()

@@ -290,6 +290,6 @@ def test_windows_and_states_are_counted_apart():
 @pytest.mark.parametrize("name", ["Qwen3-4B-4bit", "mlx-community/Qwen3-4B-4bit"])
 def test_a_hub_id_is_its_short_name_and_needs_no_network(run, name, monkeypatch):
     monkeypatch.setattr("h2o_pack.hub.resolve.hub_contents", None)
-    result = run("plan", "--model", name.lower(), "--max-kv", "512")
+    result = run("plan", "--model", name.lower(), "--max-kv", "512", *PHONE[2:4])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("Qwen3-4B-4bit fits on")
