@@ -140,9 +140,10 @@ namespace {
 
 #define H2O_KERNELS(set, is_available)                                                    \
   Kernels {                                                                               \
-    #set, is_available, set::dot_rows, set::mix_rows, set::to_float32, set::from_float32, \
-        set::largest, set::exp_shifted, set::hide_not_finite, set::add_scaled,            \
-        set::add_scaled_abs, set::update_scores, set::importance, set::quantize_vector    \
+    #set, is_available, set::dot_rows, set::largest_dots, set::mix_rows, set::to_float32, \
+        set::from_float32, set::largest, set::exp_shifted, set::hide_not_finite,          \
+        set::add_scaled, set::add_scaled_abs, set::update_scores, set::importance,        \
+        set::quantize_vector                                                              \
   }
 
 // The instruction sets, widest first.

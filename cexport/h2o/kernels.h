@@ -15,7 +15,7 @@ enum class Element { float32, float16, bfloat16 };
 /// Scales and biases of quantized vectors: MLX's affine quantization, x = scale * q +
 /// bias for each group of elements.
 struct Packing {
-  int bits = 16; // 2, 4 or 8; 16: not quantized
+  int bits = 16; // 4 or 8; 2: only for largest_dots; 16: not quantized
   int group_size = 0;
   Element element = Element::float32; // of scales and biases
   const void* scales = nullptr;
@@ -52,6 +52,10 @@ struct Kernels {
       int dim,
       float* out,
       int64_t out_stride);
+
+  /// out[n] = the largest finite product of rows[n] with the queries; -infinity if none is.
+  void (*largest_dots)(
+      const float* queries, int heads, RowsView rows, int row_count, int dim, float* out);
 
   /// out[h * dim + d] = sum over n of weights[h * weight_stride + n] * rows[n][d],
   /// added to the values in `out` if `accumulate` is true.

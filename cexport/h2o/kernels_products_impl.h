@@ -285,10 +285,147 @@ H2O_TARGET void dot_rows(
           queries, heads, biases, rows.group_size, count, dim, out + first, out_stride);
     }
   };
-  if (view.packing.bits == 2) { // a sketch has no other product
-    return for_tiles<2>(view, row_count, dim, run);
-  }
   for_rows(view, row_count, dim, run);
+}
+
+/// Integers of 2 bits in a word.
+constexpr int word_codes = 16;
+/// Vectors with a lane for each row, whose sums are accumulated at once.
+constexpr int row_vectors = 2;
+
+/// For rows of 2 bits: most[v] becomes the larger of itself and the finite products with the
+/// heads. words, scales and biases have rows innermost, tile_rows of them. An integer stays
+/// where it is in its word, which multiplies it by a power of 4; `queries` [dim, Heads] are
+/// divided by that power.
+template <int Heads>
+H2O_TARGET void dot_codes(
+    const float* queries,
+    const float* query_sums, // [groups, Heads]
+    const uint32_t* words,
+    const float* scales,
+    const float* biases,
+    int groups,
+    int group_words,
+    Vector* most) {
+  Vector total[Heads][row_vectors] = {};
+  for (int group = 0; group < groups; ++group) {
+    Vector sum[Heads][row_vectors] = {};
+    for (int w = group * group_words; w < (group + 1) * group_words; ++w) {
+      WordVector word[row_vectors];
+      std::memcpy(word, words + w * tile_rows, sizeof(word));
+      const float* query = queries + w * word_codes * Heads;
+#pragma GCC unroll 16
+      for (int i = 0; i < word_codes; ++i) {
+        Vector code[row_vectors];
+        for (int v = 0; v < row_vectors; ++v) {
+          // The last integer would be negative where it is.
+          const WordVector bits =
+              i + 1 < word_codes ? word[v] & (3u << 2 * i) : word[v] >> 2 * i;
+          code[v] = __builtin_convertvector(__builtin_bit_cast(IntVector, bits), Vector);
+        }
+        for (int h = 0; h < Heads; ++h) {
+          const Vector element = splat(query[i * Heads + h]);
+          for (int v = 0; v < row_vectors; ++v) {
+            sum[h][v] += element * code[v];
+          }
+        }
+      }
+    }
+    for (int v = 0; v < row_vectors; ++v) {
+      const int first = group * tile_rows + v * lanes;
+      const Vector scale = load(scales + first), bias = load(biases + first);
+      for (int h = 0; h < Heads; ++h) {
+        total[h][v] += sum[h][v] * scale + splat(query_sums[group * Heads + h]) * bias;
+      }
+    }
+  }
+  const Vector infinite = splat(std::numeric_limits<float>::infinity());
+  for (int h = 0; h < Heads; ++h) {
+    for (int v = 0; v < row_vectors; ++v) {
+      const Vector dot = total[h][v];
+      most[v] = ((dot > most[v]) & (dot < infinite)) ? dot : most[v];
+    }
+  }
+}
+
+/// One tile: the blocks of `placed` [dim, Heads] and `sums` [groups, Heads] are those of
+/// for_head_blocks. turned: space for the words of the tile.
+H2O_TARGET void largest_dots_of_tile(
+    const std::vector<float>& placed,
+    const std::vector<float>& sums,
+    int heads,
+    const PackedRows<2>& rows,
+    const float* biases,
+    int row_count,
+    int dim,
+    uint32_t* turned,
+    float* out) {
+  const int words = dim / word_codes, groups = dim / rows.group_size;
+  for (int n = 0; n < row_count; ++n) {
+    const uint8_t* row = rows.words + n * rows.stride;
+    for (int w = 0; w < words; ++w) {
+      std::memcpy(turned + w * tile_rows + n, row + w * 4, 4);
+    }
+  }
+  for (int n = 0; n < row_count; n += row_vectors * lanes) {
+    Vector most[row_vectors];
+    for (Vector& vector : most) {
+      vector = splat(-std::numeric_limits<float>::infinity());
+    }
+    for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
+      dot_codes<decltype(block)::value>(
+          placed.data() + h * dim, sums.data() + h * groups, turned + n, rows.scales + n,
+          biases + n, groups, rows.group_size / word_codes, most);
+    });
+    for (int v = 0; v < row_vectors && n + v * lanes < row_count; ++v) {
+      store(out + n + v * lanes, most[v], row_count - n - v * lanes);
+    }
+  }
+}
+
+H2O_TARGET void largest_dots_of_codes(
+    const float* queries, int heads, RowsView view, int row_count, int dim, float* out) {
+  const int group_size = view.packing.group_size, groups = dim / group_size;
+  float places[word_codes];
+  for (int i = 0; i < word_codes; ++i) {
+    places[i] = i + 1 < word_codes ? 1.0f / float(1 << 2 * i) : 1.0f;
+  }
+  std::vector<float> placed(size_t(heads) * dim), sums(size_t(heads) * groups);
+  for_head_blocks(heads, [&](int first, auto block) __attribute__((always_inline)) {
+    constexpr int size = decltype(block)::value;
+    for (int h = 0; h < size; ++h) {
+      const float* query = queries + (first + h) * int64_t(dim);
+      for (int d = 0; d < dim; ++d) {
+        placed[first * dim + d * size + h] = query[d] * places[d % word_codes];
+        sums[first * groups + d / group_size * size + h] += query[d];
+      }
+    }
+  });
+  std::vector<uint32_t> turned(dim / word_codes * tile_rows);
+  for_tiles<2>(
+      view, row_count, dim,
+      [&](auto rows, const float* biases, int first, int count)
+          __attribute__((always_inline)) {
+            largest_dots_of_tile(
+                placed, sums, heads, rows, biases, count, dim, turned.data(), out + first);
+          });
+}
+
+H2O_TARGET void largest_dots(
+    const float* queries, int heads, RowsView view, int row_count, int dim, float* out) {
+  if (view.packing.bits == 2) {
+    return largest_dots_of_codes(queries, heads, view, row_count, dim, out);
+  }
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> dots(size_t(heads) * row_count);
+  dot_rows(queries, heads, view, row_count, dim, dots.data(), row_count);
+  std::fill(out, out + row_count, -infinity);
+  for (int h = 0; h < heads; ++h) {
+    for (int n = 0; n < row_count; ++n) {
+      const float dot = dots[size_t(h) * row_count + n];
+      out[n] = dot > out[n] && dot < infinity ? dot : out[n];
+    }
+  }
 }
 
 H2O_TARGET void mix_rows(

@@ -38,9 +38,7 @@ struct DenseRows {
 
 typedef uint8_t Bytes __attribute__((vector_size(H2O_LANES)));
 typedef uint8_t HalfBytes __attribute__((vector_size(H2O_LANES / 2)));
-typedef uint8_t QuarterBytes __attribute__((vector_size(H2O_LANES / 4)));
 typedef uint16_t BytePairs __attribute__((vector_size(H2O_LANES)));
-typedef uint32_t ByteQuads __attribute__((vector_size(H2O_LANES)));
 
 /// Doubles the width in each step, because processors have instructions for that, but not for
 /// widening bytes to words at once.
@@ -55,12 +53,6 @@ H2O_INLINE Vector load_packed(const uint8_t* words, int first) {
   Bytes bytes;
   if constexpr (Bits == 8) {
     std::memcpy(&bytes, words + first, sizeof(bytes));
-  } else if constexpr (Bits == 2) {
-    QuarterBytes packed;
-    std::memcpy(&packed, words + first / 4, sizeof(packed));
-    ByteQuads quads = __builtin_convertvector(packed, ByteQuads);
-    quads = (quads | (quads << 12)) & 0x000f000fu;
-    bytes = __builtin_bit_cast(Bytes, (quads | (quads << 6)) & 0x03030303u);
   } else {
     HalfBytes packed;
     std::memcpy(&packed, words + first / 2, sizeof(packed));

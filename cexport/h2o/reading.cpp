@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "cpu_attention.h"
 #include "mlx/ops.h"
@@ -141,13 +140,11 @@ mx::array estimates(
       layout.group_size, layout.bits, "affine", s);
 }
 
-/// Gathers the chosen rows of an archive, on the CPU. Inputs: chosen int32 [B, Hkv, k], the
-/// tail if it has tokens, and the segments in memory. Outputs: keys and values in float32,
-/// [B, Hkv, k, D], and the bias of their logits, float32 [B, Hkv, 1, k]: -infinity where
-/// nothing was chosen or can be read.
-class Gatherer {
+/// The rows of an archive, one by one. They are the last of an operation's inputs: the tail if it
+/// has tokens, and the segments in memory.
+class ArchivedRows {
  public:
-  explicit Gatherer(const Archive& archive)
+  explicit ArchivedRows(const Archive& archive)
       : files_(archive.files()),
         stored_(archive.files().opened()),
         wanted_(archive.files().stored()),
@@ -157,36 +154,22 @@ class Gatherer {
         dense_(archive.tail_layout()) {
   }
 
-  void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
-    const auto& chosen = in[0];
-    const int count = chosen.shape(2), heads = chosen.shape(0) * chosen.shape(1);
-    bool readable = int(stored_.size()) == wanted_ && are_intact(chosen);
-    float* bias = out[2].data<float>();
-    std::memset(out[0].data<char>(), 0, out[0].nbytes());
-    std::memset(out[1].data<char>(), 0, out[1].nbytes());
-    for (int head = 0; head < heads; ++head) {
-      for (int n = 0; n < count; ++n) {
-        const int64_t line = int64_t(head) * count + n;
-        const int position = chosen.data<int32_t>()[line];
-        bias[line] = position >= first_ && readable ? 0.0f : -infinity;
-        if (bias[line] == 0.0f) {
-          read(in, head, position - first_, out, line);
-        }
-      }
+  static std::vector<mx::array> inputs(const Archive& archive) {
+    std::vector<mx::array> arrays;
+    if (archive.tail_tokens() > 0) {
+      arrays.push_back(archive.tail()->pool);
     }
+    arrays.insert(arrays.end(), archive.segments().begin(), archive.segments().end());
+    return arrays;
   }
 
- private:
-  ArchiveFiles files_;
-  std::vector<std::shared_ptr<const StoredSegment>> stored_;
-  int wanted_, in_memory_, first_;
-  RowLayout packed_, dense_;
-
-  /// Whether the files of the chosen rows are as they were when they were opened.
-  bool are_intact(const mx::array& chosen) const {
+  /// Whether the rows of `positions` can be read; -1 is no position.
+  bool can_read(const int32_t* positions, size_t count) const {
+    if (int(stored_.size()) != wanted_) {
+      return false;
+    }
     std::vector<bool> is_checked(stored_.size());
-    const int32_t* positions = chosen.data<int32_t>();
-    for (size_t i = 0; i < chosen.size(); ++i) {
+    for (size_t i = 0; i < count; ++i) {
       const int segment = (positions[i] - first_) / segment_tokens;
       if (positions[i] < first_ || segment >= int(stored_.size()) || is_checked[segment]) {
         continue;
@@ -200,12 +183,10 @@ class Gatherer {
     return true;
   }
 
+  /// The key and the value of a position in float32.
   void read(
-      std::vector<mx::array>& in,
-      int head,
-      int index,
-      std::vector<mx::array>& out,
-      int64_t line) const {
+      std::vector<mx::array>& in, int head, int position, float* key, float* value) const {
+    const int index = position - first_;
     const int segment = index / segment_tokens, token = index % segment_tokens;
     const RowLayout* layout = &packed_;
     const char* row;
@@ -217,79 +198,197 @@ class Gatherer {
       row = rows.data<char>() + (int64_t(head) * segment_tokens + token) * packed_.bytes();
     } else {
       layout = &dense_;
-      auto& tail = in[1];
+      auto& tail = in[in.size() - in_memory_ - 1];
       const int64_t at = (head / tail.shape(1)) * tail.strides(0) +
                          (head % tail.shape(1)) * tail.strides(1) + token * tail.strides(2);
       row = tail.data<char>() + at * int64_t(tail.itemsize());
     }
-    for (auto [vector, to] : {std::pair{layout->key, &out[0]}, {layout->value, &out[1]}}) {
-      cpu::kernels().to_float32(
-          vector.view(row, 0), 1, vector.dim, to->data<float>() + line * vector.dim,
-          vector.dim);
+    for (auto [vector, to] : {std::pair{layout->key, key}, {layout->value, value}}) {
+      cpu::kernels().to_float32(vector.view(row, 0), 1, vector.dim, to, vector.dim);
     }
   }
+
+ private:
+  ArchiveFiles files_;
+  std::vector<std::shared_ptr<const StoredSegment>> stored_;
+  int wanted_, in_memory_, first_;
+  RowLayout packed_, dense_;
 };
 
-/// Chooses positions. Inputs: queries [B, Hkv, G, Dk], kept, the sketch of the segments if
-/// there are any, and of the tail if it has tokens. Output: positions.
-class Chooser {
+/// Gathers the chosen rows of an archive for a GPU. Inputs: chosen int32 [B, Hkv, k], and those
+/// of ArchivedRows. Outputs: keys and values in float32, [B, Hkv, k, D], and the bias of their
+/// logits, float32 [B, Hkv, 1, k]: -infinity where nothing was chosen or can be read.
+class Gatherer {
  public:
-  Chooser(const Archive& archive, int end)
-      : layout_(archive.sketch_layout()), first_(archive.first()), end_(end) {
+  explicit Gatherer(const Archive& archive) : rows_(archive) {
   }
 
   void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
-    const auto &queries = in[0], &kept = in[1];
-    const int heads = queries.shape(0) * queries.shape(1), group = queries.shape(2);
-    const int dim = queries.shape(3), count = end_ - first_, reach = out[0].shape(2);
-    std::vector<float> logits(size_t(group) * count), best(count);
-    std::vector<int> order(count);
-    for (int head = 0; head < heads; ++head) {
-      const float* query = queries.data<float>() + int64_t(head) * group * dim;
-      int done = 0;
-      for (size_t i = 2; i < in.size(); ++i) {
-        const auto& sketch = in[i];
-        const int rows = std::min(sketch.shape(2), count - done);
-        const char* data = sketch.data<char>() + int64_t(head) * sketch.shape(2) *
-                                                     sketch.shape(3) *
-                                                     int64_t(sketch.itemsize());
-        cpu::kernels().dot_rows(
-            query, group, layout_.view(data, layout_.bytes()), rows, dim,
-            logits.data() + done, count);
-        done += rows;
-      }
-      for (int n = 0; n < count; ++n) {
-        float most = -infinity;
-        for (int g = 0; g < group; ++g) {
-          const float logit = logits[size_t(g) * count + n];
-          most = logit > most && logit < infinity ? logit : most;
-        }
-        best[n] = most;
-      }
-      const int32_t* rows = kept.data<int32_t>() + int64_t(head) * kept.shape(2);
-      for (int n = 0; n < kept.shape(2); ++n) {
-        if (rows[n] >= first_ && rows[n] < end_) {
-          best[rows[n] - first_] = -infinity;
-        }
-      }
-      std::iota(order.begin(), order.end(), 0);
-      const int most = std::min(reach, count);
-      auto matches_better = [&](int a, int b) {
-        return best[a] != best[b] ? best[a] > best[b] : a < b;
-      };
-      std::nth_element(
-          order.begin(), order.begin() + (most - 1), order.end(), matches_better);
-      int32_t* chosen = out[0].data<int32_t>() + int64_t(head) * reach;
-      for (int n = 0; n < reach; ++n) {
-        const bool is_found = n < most && best[order[n]] != -infinity;
-        chosen[n] = is_found ? first_ + order[n] : -1;
+    const auto& chosen = in[0];
+    const int32_t* positions = chosen.data<int32_t>();
+    const int count = chosen.shape(2);
+    const bool is_readable = rows_.can_read(positions, chosen.size());
+    float* bias = out[2].data<float>();
+    std::memset(out[0].data<char>(), 0, out[0].nbytes());
+    std::memset(out[1].data<char>(), 0, out[1].nbytes());
+    for (int64_t line = 0; line < int64_t(chosen.size()); ++line) {
+      bias[line] = positions[line] >= 0 && is_readable ? 0.0f : -infinity;
+      if (bias[line] == 0.0f) {
+        rows_.read(
+            in, int(line / count), positions[line],
+            out[0].data<float>() + line * out[0].shape(3),
+            out[1].data<float>() + line * out[1].shape(3));
       }
     }
   }
 
  private:
+  ArchivedRows rows_;
+};
+
+/// Reads an archive for one token, on the CPU. Inputs: queries [B, Hkv, G, Dk], kept, the sketch
+/// of the segments if there are any, and of the tail if it has tokens, and those of
+/// ArchivedRows. Outputs: those of Elsewhere in the shapes [B, Hkv, G, Dv] and [B, Hkv, G], and
+/// the chosen positions, int32 [B, Hkv, k].
+class Reader {
+ public:
+  Reader(const Archive& archive, int end)
+      : rows_(archive),
+        layout_(archive.sketch_layout()),
+        sketches_((archive.sketch() ? 1 : 0) + (archive.tail_sketch() ? 1 : 0)),
+        first_(archive.first()),
+        end_(end) {
+  }
+
+  void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
+    const int heads = in[0].shape(0) * in[0].shape(1), reach = out[2].shape(2);
+    int32_t* chosen = out[2].data<int32_t>();
+    std::vector<float> best(end_ - first_);
+    for (int head = 0; head < heads; ++head) {
+      choose(in, head, best, chosen + int64_t(head) * reach, reach);
+    }
+    const bool is_readable = rows_.can_read(chosen, out[2].size());
+    for (int head = 0; head < heads; ++head) {
+      attend(in, head, chosen + int64_t(head) * reach, is_readable ? reach : 0, out);
+    }
+  }
+
+ private:
+  ArchivedRows rows_;
   VectorLayout layout_;
-  int first_, end_;
+  int sketches_, first_, end_;
+
+  static const float* queries_of(std::vector<mx::array>& in, int head) {
+    return in[0].data<float>() + int64_t(head) * in[0].shape(2) * in[0].shape(3);
+  }
+
+  void choose(
+      std::vector<mx::array>& in,
+      int head,
+      std::vector<float>& best,
+      int32_t* chosen,
+      int reach) const {
+    const int count = int(best.size());
+    int done = 0;
+    for (int i = 2; i < 2 + sketches_ && done < count; ++i) {
+      const auto& sketch = in[i];
+      const int rows = std::min(sketch.shape(2), count - done);
+      const int64_t start = int64_t(head) * sketch.shape(2) * sketch.shape(3);
+      const char* data = sketch.data<char>() + start * int64_t(sketch.itemsize());
+      cpu::kernels().largest_dots(
+          queries_of(in, head), in[0].shape(2), layout_.view(data, layout_.bytes()), rows,
+          in[0].shape(3), best.data() + done);
+      done += rows;
+    }
+    const auto& kept = in[1];
+    const int32_t* rows = kept.data<int32_t>() + int64_t(head) * kept.shape(2);
+    for (int n = 0; n < kept.shape(2); ++n) {
+      if (rows[n] >= first_ && rows[n] < end_) {
+        best[rows[n] - first_] = -infinity;
+      }
+    }
+    const auto found = largest_of(best, reach);
+    std::fill(chosen, chosen + reach, -1);
+    for (size_t n = 0; n < found.size(); ++n) {
+      chosen[n] = first_ + found[n];
+    }
+  }
+
+  /// The indices of the `most` largest values above -infinity; ties go to the lowest.
+  static std::vector<int> largest_of(const std::vector<float>& values, int most) {
+    std::vector<int> found;
+    auto is_larger = [&](int a, int b) {
+      return values[a] != values[b] ? values[a] > values[b] : a < b;
+    };
+    auto drop_smaller = [&] {
+      std::nth_element(found.begin(), found.begin() + (most - 1), found.end(), is_larger);
+      found.resize(most);
+    };
+    float least = -infinity;
+    for (int i = 0; i < int(values.size()); ++i) {
+      if (values[i] > least) {
+        found.push_back(i);
+        if (int(found.size()) == 2 * most) {
+          drop_smaller();
+          least = values[found.back()];
+        }
+      }
+    }
+    if (int(found.size()) > most) {
+      drop_smaller();
+    }
+    return found;
+  }
+
+  /// Attends to the chosen rows of one head; to none if `count` is 0.
+  void attend(
+      std::vector<mx::array>& in,
+      int head,
+      const int32_t* chosen,
+      int count,
+      std::vector<mx::array>& out) const {
+    const auto& kernels = cpu::kernels();
+    const int group = in[0].shape(2), key_dim = in[0].shape(3), value_dim = out[0].shape(3);
+    std::vector<float> keys(size_t(count) * key_dim), values(size_t(count) * value_dim);
+    int rows = 0;
+    for (; rows < count && chosen[rows] >= 0; ++rows) {
+      rows_.read(in, head, chosen[rows], &keys[rows * key_dim], &values[rows * value_dim]);
+    }
+    // The value of a hidden row may be NaN or infinite, and 0 times that is NaN.
+    for (float& value : values) {
+      value = std::abs(value) < infinity ? value : 0.0f;
+    }
+    auto view = [](const std::vector<float>& vectors, int dim) {
+      return cpu::RowsView{
+          vectors.data(), cpu::Element::float32, dim * int64_t(sizeof(float))};
+    };
+    std::vector<float> logits(size_t(group) * rows), most(rows);
+    kernels.dot_rows(
+        queries_of(in, head), group, view(keys, key_dim), rows, key_dim, logits.data(),
+        rows);
+    float* result = out[0].data<float>() + int64_t(head) * group * value_dim;
+    std::vector<float> sums(group);
+    for (int g = 0; g < group; ++g) {
+      float* weights = logits.data() + g * int64_t(rows);
+      const float largest = kernels.hide_not_finite(weights, rows, most.data());
+      const bool sees_any = rows > 0 && largest > lowest;
+      if (sees_any) {
+        sums[g] = kernels.exp_shifted(weights, largest, rows, weights);
+      } else {
+        std::fill(weights, weights + rows, 0.0f);
+      }
+      out[1].data<float>()[int64_t(head) * group + g] =
+          sees_any ? largest + std::log(sums[g]) : -infinity;
+    }
+    kernels.mix_rows(
+        logits.data(), group, rows, view(values, value_dim), rows, value_dim, false,
+        result);
+    for (int g = 0; g < group; ++g) {
+      for (int d = 0; d < value_dim; ++d) {
+        result[g * int64_t(value_dim) + d] /= sums[g] > 0.0f ? sums[g] : 1.0f;
+      }
+    }
+  }
 };
 
 /// Runs a worker on the CPU. The worker is shared, because it may run after MLX has released the
@@ -373,34 +472,60 @@ std::optional<Elsewhere> read_everything(
   return finished(merged, reading, s);
 }
 
+namespace readings {
+
+/// The sketches of the positions below the end.
+std::vector<mx::array> sketches_of(const Archive& archive) {
+  std::vector<mx::array> sketches;
+  for (const auto& sketch : {archive.sketch(), archive.tail_sketch()}) {
+    if (sketch) {
+      sketches.push_back(*sketch);
+    }
+  }
+  return sketches;
+}
+
+/// The outputs of a Reader.
+std::vector<mx::array> read_on_cpu(
+    const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
+  const auto& heads = archive.heads();
+  const int group = group_of(reading, archive);
+  std::vector<mx::array> inputs{scaled_queries(reading, archive, s), reading.kept};
+  for (const auto& sketch : sketches_of(archive)) {
+    inputs.push_back(sketch);
+  }
+  for (auto& input : inputs) {
+    input = mx::contiguous(input, false, s);
+  }
+  for (const auto& rows : ArchivedRows::inputs(archive)) {
+    inputs.push_back(rows);
+  }
+  return mx::array::make_arrays(
+      {{heads.batch, heads.kv_heads, group, heads.value_dim},
+       {heads.batch, heads.kv_heads, group},
+       {heads.batch, heads.kv_heads, reach}},
+      {mx::float32, mx::float32, mx::int32},
+      std::make_shared<OnCpu<Reader>>(mx::to_stream(s), Reader(archive, reading.end)),
+      inputs);
+}
+
+bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
+  return !on_gpu(mx::to_stream(s)) && !reading.in_operations;
+}
+
+} // namespace readings
+
 mx::array matching_positions(
     const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
   using namespace readings;
   const int count = reading.end - archive.first();
   reach = std::min(reach, count);
-  auto queries = scaled_queries(reading, archive, s);
-  std::vector<mx::array> sketches;
-  if (archive.sketch()) {
-    sketches.push_back(*archive.sketch());
+  if (computes_on_cpu(reading, s)) {
+    return read_on_cpu(reading, reach, archive, s)[2];
   }
-  const int whole = archive.sketch() ? archive.sketch()->shape(2) : 0;
-  if (archive.tail_sketch() && whole < count) {
-    sketches.push_back(*archive.tail_sketch());
-  }
-  const auto stream = mx::to_stream(s);
-  if (!on_gpu(stream) && !reading.in_operations) {
-    std::vector<mx::array> inputs{
-        mx::contiguous(queries, false, s), mx::contiguous(reading.kept, false, s)};
-    for (const auto& sketch : sketches) {
-      inputs.push_back(mx::contiguous(sketch, false, s));
-    }
-    return mx::array(
-        {queries.shape(0), queries.shape(1), reach}, mx::int32,
-        std::make_shared<OnCpu<Chooser>>(stream, Chooser(archive, reading.end)),
-        std::move(inputs));
-  }
+  const auto queries = scaled_queries(reading, archive, s);
   std::vector<mx::array> parts;
-  for (const auto& sketch : sketches) {
+  for (const auto& sketch : sketches_of(archive)) {
     parts.push_back(
         estimates(queries, sketch, archive.sketch_layout(), archive.format().dtype, s));
   }
@@ -420,14 +545,23 @@ namespace {
 std::optional<Elsewhere> read_of_token(
     const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s) {
   using namespace readings;
-  const auto chosen = matching_positions(reading, reach, archive, s);
-  std::vector<mx::array> inputs{mx::contiguous(chosen, false, s)};
-  if (archive.tail_tokens() > 0) {
-    inputs.push_back(archive.tail()->pool);
-  }
-  inputs.insert(inputs.end(), archive.segments().begin(), archive.segments().end());
   const auto& heads = archive.heads();
   const int batch = heads.batch, kv_heads = heads.kv_heads;
+  if (computes_on_cpu(reading, s)) {
+    const auto read = read_on_cpu(reading, reach, archive, s);
+    if (archive.failure()) {
+      return std::nullopt;
+    }
+    const int query_heads = reading.queries.shape(1);
+    return Elsewhere{
+        mx::reshape(read[0], {batch, query_heads, 1, heads.value_dim}, s),
+        mx::reshape(read[1], {batch, query_heads, 1}, s)};
+  }
+  std::vector<mx::array> inputs{
+      mx::contiguous(matching_positions(reading, reach, archive, s), false, s)};
+  for (const auto& rows : ArchivedRows::inputs(archive)) {
+    inputs.push_back(rows);
+  }
   const auto cpu =
       on_gpu(mx::to_stream(s)) ? mx::default_stream(mx::Device::cpu) : mx::to_stream(s);
   const auto gathered = mx::array::make_arrays(

@@ -11,7 +11,15 @@ from h2o_py import H2OConfig, H2ORecall, make_h2o_cache
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
 from h2o_py.policy_fields import DRAFT_TOKENS, LARGEST
-from tests.h2o_py.cases import BACKENDS, kept, largest_difference, random_tokens, step
+from tests.h2o_py.cases import (
+    BACKENDS,
+    kept,
+    largest_difference,
+    put,
+    random_tokens,
+    step,
+    using_instructions,
+)
 from tests.h2o_py.small_models import small_model
 
 SIZES = {"sink_size": 2, "heavy_budget": 14, "recent_budget": 9}
@@ -129,6 +137,37 @@ def test_the_best_matches_are_those_of_the_rule(in_operations, data):
     )
     for head, best in zip(positions[0].tolist(), expected, strict=True):
         assert sorted(p for p in head if p >= 0) == best
+
+
+@pytest.mark.parametrize("instructions", ext.instruction_sets())
+@pytest.mark.parametrize(
+    ("dim", "group", "dtype"),
+    [(32, 1, mx.float32), (64, 3, mx.bfloat16), (96, 4, mx.float16), (256, 6, mx.float32)],
+)
+def test_every_instruction_set_finds_the_best_matches(instructions, dim, group, dtype):
+    mx.random.seed(dim)
+    cache, reach = H2OKVCache(config(reach=9)), 9
+    queries, keys, values = random_tokens(333, heads=2 * group, dim=dim, dtype=dtype)
+    keys = put(keys, (0, 1, 50, 3), float("nan"))
+    step(cache, queries, keys, values)
+    queries = queries[:, :, -1:]
+    group_size = 32 if dim % 64 else 64
+    with using_instructions(instructions):
+        positions = ext.matching_positions(
+            cache.archive, queries, scale=SCALE, kept=cache.positions, end=333, reach=reach
+        )
+        mx.eval(positions)
+    codes, *factors = mx.quantize(keys, group_size, 2)
+    scales, biases = (factor.astype(mx.float32) for factor in factors)
+    sketch = mx.dequantize(codes, scales, biases, group_size, 2)
+    logits = mx.unflatten(queries[0, :, 0].astype(mx.float32), 0, (2, group)) @ sketch[0].mT
+    best = np.array(logits.max(1), np.float64)
+    for head, found in enumerate(positions[0].tolist()):
+        rest = set(range(333)) - set(kept(cache)[0][head]) - set(found)
+        assert len(set(found)) == reach
+        assert not set(found) & set(kept(cache)[0][head])
+        finite = [n for n in rest if np.isfinite(best[head, n])]
+        assert best[head, found].min() > best[head, finite].max() - 1e-4
 
 
 def test_of_keys_alike_the_oldest_are_read():
