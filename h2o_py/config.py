@@ -83,6 +83,8 @@ class H2ORecall(RecallSettings):
         """Return the settings of one layer; None if `layers` does not list it."""
         if self.layers is not None and index not in self.layers:
             return None
+        if self.layers is None and self.store is None:
+            return self
         store = None if self.store is None else f"{self.store}/layer-{index:03}"
         return dataclasses.replace(self, layers=None, store=store)
 
@@ -150,6 +152,8 @@ class H2OConfig(PolicySettings):
         files, the layer has its own folder in `recall.store`.
         """
         recall = None if self.recall is None else self.recall.of_layer(index)
+        if recall is self.recall:
+            return self
         with without_warnings():
             return dataclasses.replace(self, recall=recall)
 
