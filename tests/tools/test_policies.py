@@ -12,7 +12,7 @@ from tools.policies import PAPER, STANDARD, WINDOW, Policy
 @pytest.fixture
 def small(monkeypatch):
     for name, value in {
-        "PROMPT": 96, "HEAVY": 6, "CHUNK": 32, "GENERATED": 4, "SAMPLES": 2,
+        "PROMPT": 64, "HEAVY": 4, "CHUNK": 32, "GENERATED": 4, "SAMPLES": 2,
         "READ": 40, "READ_ROWS": 24,
         "ROWS": {"1/4": (WINDOW, STANDARD), "2/1": (STANDARD,)},
     }.items():  # fmt: skip
@@ -35,7 +35,7 @@ def test_a_policy_divides_the_rows(demo, policy, recent):
 
 def test_samples_are_compared_with_the_full_cache(demo, routed, small):
     model, _ = demo
-    ids = mx.random.randint(5, 1000, (2, 100), key=mx.random.key(8))
+    ids = mx.random.randint(5, 1000, (2, 68), key=mx.random.key(8))
     lost = policies.divergences(model, ids)
     assert {key: len(values) for key, values in lost.items()} == {
         ("1/4", "window"): 2, ("1/4", "standard"): 2, ("2/1", "standard"): 2,
@@ -56,7 +56,7 @@ def test_perplexity_counts_the_tokens_after_the_first(demo, routed, small):
 
 def test_scores_that_rank_alike_have_all_rows_in_common(demo, routed, small, monkeypatch):
     model, _ = demo
-    ids = mx.random.randint(5, 1000, (1, 100), key=mx.random.key(9))
+    ids = mx.random.randint(5, 1000, (1, 68), key=mx.random.key(9))
     assert 0 < policies.in_common(model, ids) < 1
     monkeypatch.setattr(policies, "PAPER", policies.ATTENTION)
     assert policies.in_common(model, ids) == 1

@@ -18,6 +18,7 @@ from h2o_pack.models.trial import attempt
 from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remove_routing
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 from tests.h2o_py.small_models import COMMON, FAMILIES, RARER
+from tests.nightly import nightly_except
 
 NEEDS_METAL = {"bitnet"}
 SERVED = sorted(set(swift_models()) - NEEDS_METAL)
@@ -116,7 +117,7 @@ def routed():
     remove_routing()
 
 
-@pytest.mark.parametrize("model_type", SERVED)
+@pytest.mark.parametrize("model_type", nightly_except(SERVED[::4], SERVED))
 def test_the_layers_called_full_are_those_that_evict(model_type, routed):
     model = small_model(model_type)
     caches = make_h2o_cache(model, H2OConfig(16))
