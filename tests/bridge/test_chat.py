@@ -196,11 +196,15 @@ def at_prompt(tmp_path):
 
 
 def test_at_a_terminal_replies_figures_and_the_history_are_there(at_prompt, tmp_path):
-    with at_prompt("--max-kv", "40", "--recall") as session:
+    with at_prompt("--max-kv", "40", "--recall", "--max-tokens", "2000") as session:
         session.wait_for("\n> ")
         session.type("Hello\n")
+        session.wait_for("\x1b[1A")
+        session.type("typed meanwhile\x03")
         session.wait_for("MB\x1b[0m")
-        session.type("/hel\n")
+        assert "typed meanwhile" not in session.screen.text.partition("stopped, ")[0]
+        session.wait_for("> ", 2)
+        session.type("\x15/hel\n")
         session.wait_for("error: ")
         session.wait_for("\n> ", 3)
         session.type("half a mess")
@@ -213,22 +217,24 @@ def test_at_a_terminal_replies_figures_and_the_history_are_there(at_prompt, tmp_
     assert "\ufffd" not in session.raw
     lines = session.screen.lines
     assert "demo, 40 rows, kv 16 and recall. /help lists the commands." in lines
-    figures = r"cut off, \d+ read, \d+ kept, 0.\d MB, .* tokens/s, [\d,]+ rows read of 0.\d MB"
+    figures = r"stopped, \d+ read, \d+ kept, 0.\d MB, .* tokens/s, [\d,]+ rows read of 0.\d MB"
     assert any(re.fullmatch(figures, line) for line in lines)
     history = tmp_path / "cache" / "chat-history"
     assert history.read_text() == "Hello\n/hel\n"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
 
 
-def test_ctrl_c_stops_the_reply_and_at_the_prompt_leaves(at_prompt, tmp_path):
+@pytest.mark.nightly(
+    "test_at_a_terminal_replies_figures_and_the_history_are_there, but for how it leaves"
+)
+def test_ctrl_c_stops_the_reply_and_at_the_prompt_leaves_without_a_history(at_prompt, tmp_path):
     with at_prompt("--max-tokens", "2000", "--no-history") as session:
         session.wait_for("\n> ")
         session.type("Hello\n")
         session.wait_for("\x1b[1A")
-        session.type("typed meanwhile\x03")
+        session.type("\x03")
         session.wait_for("stopped, ")
         session.wait_for("> ", 2)
-        assert "typed meanwhile" not in session.screen.text.partition("stopped, ")[0]
         session.interrupt()
         assert session.ended() == ExitCode.INTERRUPTED
     assert not session.screen.is_cursor_hidden
