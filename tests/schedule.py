@@ -23,7 +23,6 @@ LONGEST = (
     "tests/bridge/measure/test_evaluation_runs.py",
     "tests/bridge/coexistence/test_apps.py",
     "tests/h2o_py/test_model_families.py",
-    "tests/bridge/measure/test_evaluation_verdicts.py",
 )
 
 
