@@ -11,7 +11,7 @@ struct Reading {
   float scale;
   mx::array kept; ///< int32 [B, Hkv, C], the positions in the head's rows; -1: none
   int end;        ///< reads positions below this one
-  bool in_operations = false; ///< for tests: chooses positions as on a GPU
+  bool in_operations = false; ///< for tests: reads tokens as on a GPU
 };
 
 /// Reads all positions that the head's rows do not have, in tiles of whole segments, so that
@@ -24,7 +24,7 @@ std::optional<Elsewhere> read_everything(
 /// `reach` whose sketched keys match the token's queries best: those with the largest of
 ///   max over the head's query heads of scale * q . sketch
 /// where ties go to the lowest position, or on a GPU to any. Evaluates nothing:
-/// the rows are gathered on the CPU when the graph is evaluated. If an archive in files cannot
+/// the CPU reads the rows when the graph is evaluated. If an archive in files cannot
 /// be read then, the head reads nothing, and the archive's `failure` says why.
 std::optional<Elsewhere> read_matching(
     const Reading& reading, int reach, const Archive& archive, mx::StreamOrDevice s = {});
