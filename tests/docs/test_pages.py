@@ -16,9 +16,14 @@ from docs.docgen.command_line import walk
 from docs.docgen.markdown import replaced
 from h2o_pack.cli import main
 from h2o_pack.cli.frame import full_help
+from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.measure.evaluation.preset import PRESETS
 from h2o_pack.memory import terms
+from h2o_pack.plan.speed import estimate, recall_plan
+from h2o_pack.plan.workload import workload_of
+from h2o_pack.spec import CacheSpec
 from h2o_py.__main__ import add_options
+from tests.bridge.memory import described
 from tests.docs.conftest import ROOT, SOURCES
 from tests.nightly import nightly_except
 
@@ -241,6 +246,29 @@ def test_only_the_full_cache_in_16_bits_crosses_the_limit_and_the_bounded_one_ha
     sixteen, *fewer = memory.full
     assert sixteen[0] < memory.limit < sixteen[-1]
     assert all(memory.bounded[-1] < sizes[-1] < memory.limit for sizes in fewer)
+
+
+def test_what_recall_costs_a_token_is_what_the_plan_estimates():
+    page = (ROOT / "docs/memory-plan.md").read_text("utf-8")
+    options = {
+        "512 rows, `--no-recall`": {"max_kv": 512, "recall": False},
+        "512 rows and recall": {"max_kv": 512},
+        "every token in 4 bits": {"kv": "4"},
+    }
+    devices = [catalogue().find(name)[0] for name in ("iPhone 15 Pro", "iPad Pro 11-inch (M4)")]
+    for name, settings in options.items():
+        workload = workload_of(described.model(), CacheSpec(context=16384, **settings))
+        recall = recall_plan(workload)
+        speeds = [estimate(workload, device) for device in devices]
+        times = []
+        for speed in speeds:
+            slow, fast = (f"{1000 / rate:.0f}" for rate in speed.tokens_per_second)
+            times.append(fast if fast == slow else f"{fast} to {slow}")
+        memory, flash = speeds[0].bytes_per_token, recall.token_read_bytes if recall else 0
+        cells = (name, f"{memory / 1e6:,.0f}", f"{flash / 1e6:.0f}", *times)
+        assert f"| {' | '.join(cells)} |" in page
+    hand_overs = 2 * len(described.model().config.layers)
+    assert f"the {hand_overs} hand-overs" in page
 
 
 def test_the_sample_is_what_the_command_prints():
