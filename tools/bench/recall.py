@@ -62,7 +62,7 @@ _WRITING_NOTE = (
     "medians. Slow: the 99th percentile, which other programs lengthen on a busy machine; "
     "the column of slow others shows by how much. CPU time: of slow writers; other programs do "
     "not affect it. Whole layer: slow writers divided by the median of the others, with the "
-    "rest of the layer added to both. Growth: of MLX's memory, without the archive."
+    "rest of the layer added to both. Growth: of MLX's memory, without archive and sketch."
 )
 
 
@@ -277,10 +277,10 @@ def measure_writing(
 
 
 def settled_memory(layer: Layer, store: str) -> int:
-    """Run steps until nothing waits for the disk; returns MLX's bytes without the archive.
+    """Run steps until nothing waits for the disk; returns MLX's bytes.
 
-    Written tokens are freed at a later step. This runs whole blocks of STEPS steps, so that the
-    timed steps pack at the same places as before.
+    Those of archive and sketch are left out. Written tokens are freed at a later step. This
+    runs whole blocks of STEPS steps, so that the timed steps pack at the same places as before.
     """
     archive = layer.cache.archive
     least = sys.maxsize
@@ -292,7 +292,7 @@ def settled_memory(layer: Layer, store: str) -> int:
         waiting = int(archive.nbytes)
         if store == "files":
             waiting = waiting * (archive.length % SEGMENT_TOKENS) // archive.length
-        size = active - waiting
+        size = active - waiting - int(archive.sketch_bytes)
         if size >= least:
             break
         least = size
