@@ -111,4 +111,4 @@ def test_100000_tokens_in_chunks_of_every_size_are_archived_and_read():
             cache = (loaded(cache), cache.copy())[number % 2]
     assert compared == 8
     assert (cache.offset, cache.archive.first, cache.archive.length) == (100_000, 0, 100_000)
-    assert cache.archive.nbytes == 100_000 * 2 * (16 + 2 * 4)
+    assert cache.archive.nbytes == 100_000 * 2 * (32 + 2 * 4)
