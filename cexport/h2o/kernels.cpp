@@ -25,6 +25,7 @@ namespace h2o::cpu {
 namespace {
 
 constexpr float lowest = std::numeric_limits<float>::lowest();
+constexpr float infinity = std::numeric_limits<float>::infinity();
 
 struct Float16 {
   uint16_t bits;

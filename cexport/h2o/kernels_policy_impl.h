@@ -5,7 +5,6 @@ H2O_TARGET void update_scores(
     const Policy& policy, const float* m, int count, float* scores) {
   const float decay = policy.decay();
   const bool peak = policy.score == Score::peak;
-  const Vector infinity = splat(std::numeric_limits<float>::infinity());
   const Vector share = splat(1.0f - decay);
   for (int i = 0; i < count; i += lanes) {
     Vector seen = load(m + i, count - i), old = load(scores + i, count - i);
@@ -96,8 +95,7 @@ H2O_TARGET float importance(
     int count,
     int recent_from,
     float* out) {
-  const Vector infinity = splat(std::numeric_limits<float>::infinity());
-  Vector least = infinity;
+  Vector least = splat(infinity);
   for (int i = 0; i < count; i += lanes) {
     const int rest = count - i;
     Vector value = load(ledger.scores + i, rest);
@@ -108,7 +106,7 @@ H2O_TARGET float importance(
     for (const auto& [begin, end] : policy.pinned) {
       stays |= (position >= begin) & (position < end);
     }
-    value = stays ? infinity : value;
+    value = stays ? splat(infinity) : value;
     store(out + i, value, rest);
     least = value < least ? value : least;
   }

@@ -339,11 +339,10 @@ H2O_TARGET void dot_codes(
       }
     }
   }
-  const Vector infinite = splat(std::numeric_limits<float>::infinity());
   for (int h = 0; h < Heads; ++h) {
     for (int v = 0; v < row_vectors; ++v) {
       const Vector dot = total[h][v];
-      most[v] = ((dot > most[v]) & (dot < infinite)) ? dot : most[v];
+      most[v] = ((dot > most[v]) & (dot < infinity)) ? dot : most[v];
     }
   }
 }
@@ -370,7 +369,7 @@ H2O_TARGET void largest_dots_of_tile(
   for (int n = 0; n < row_count; n += row_vectors * lanes) {
     Vector most[row_vectors];
     for (Vector& vector : most) {
-      vector = splat(-std::numeric_limits<float>::infinity());
+      vector = splat(-infinity);
     }
     for_head_blocks(heads, [&](int h, auto block) __attribute__((always_inline)) {
       dot_codes<decltype(block)::value>(
@@ -416,7 +415,6 @@ H2O_TARGET void largest_dots(
   if (view.packing.bits == 2) {
     return largest_dots_of_codes(queries, heads, view, row_count, dim, out);
   }
-  constexpr float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> dots(size_t(heads) * row_count);
   dot_rows(queries, heads, view, row_count, dim, dots.data(), row_count);
   std::fill(out, out + row_count, -infinity);
