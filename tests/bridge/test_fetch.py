@@ -77,6 +77,7 @@ def test_a_mirror_may_be_a_folder_an_address_of_files_or_a_server(
 ):
     for number, mirror in enumerate((str(repositories.mirror), repositories.url, server.url)):
         assert sources(tmp_path / str(number), mirror) == ALL
+        assert sources(tmp_path / f"{number}-slash", mirror + "/") == ALL
 
 
 def test_a_mirror_takes_the_place_of_github():

@@ -109,7 +109,7 @@ def files(model, name):
     }
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from((*NAMES, "\udcff")) | st.text(max_size=40))  # \udcff: no UTF-8
 def test_every_path_and_text_of_a_package_stays_plain_and_says_the_name(model, name):
     texts = files(model, name)

@@ -109,7 +109,7 @@ def test_all_rows_at_few_bits_differ_the_more_the_fewer_they_are(talk):
 
 
 def test_what_is_read_together_is_what_each_reads_alone(talk, monkeypatch):
-    names = ("rotating", "default/4+recall", "full/8")
+    names = ("rotating", "default", "default/4+recall", "full/8")
     together = values(talk, names, ["second_turn", "text"])
     monkeypatch.setattr(reading, "can_read_together", lambda _model, _caches: False)
     alone = values(talk, names, ["second_turn", "text"])

@@ -184,7 +184,7 @@ def understood(document: dict[str, object], *, assume: bool) -> Described | None
     return None
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(configs(), st.booleans())
 @example({"model_type": "openelm", "ffn_multipliers": []}, False)
 @example({"model_type": "x", "text_config": {"vocab_size": {}}}, True)
@@ -207,7 +207,7 @@ def test_a_config_is_understood_or_refused_and_nothing_else(document, assume):
         )
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(["model_type", "text_config", *CONFIG]), ODD))
 def test_any_json_object_is_understood_or_refused(document):
     understood(document, assume=True)

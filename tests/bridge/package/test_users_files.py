@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock
 from h2o_pack.package import render
@@ -25,9 +27,18 @@ def package(tmp_path):
     return tmp_path / "Demo"
 
 
+@pytest.fixture(scope="module")
+def demo_once(tmp_path_factory):
+    """Make the package that `make()` and `ios()` make, for copies."""
+    package = tmp_path_factory.mktemp("once") / "Demo"
+    arguments = ("ios", "--model", "demo", "--max-kv", "96", "--output", str(package))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == ExitCode.OK, result.output
+    return package
+
+
 @pytest.fixture
 def made(demo_once, package):
-    """Have the package that `make()` and `ios()` make."""
     shutil.copytree(demo_once, package)
 
 
