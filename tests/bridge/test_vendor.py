@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -304,6 +305,7 @@ def test_a_git_checkout_of_another_commit_is_refused(package, upstream, name):
 
 
 def another_users(_folder, monkeypatch):
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # it may call every folder safe
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
 
 

@@ -61,6 +61,29 @@ def test_quick_reads_two_samples_with_few_caches(name):
     assert rows_of(group.budgets[0], 512) >= PREFILL
 
 
+def test_other_lengths_leave_out_the_groups_that_have_their_own():
+    chat = load_preset("chat")
+    (own,) = {group.lengths for group in chat.experiments[0].groups if group.lengths}
+    (changed,) = chat.changed(lengths=(512,)).experiments
+    assert (own, changed.lengths) == ((4096,), (512,))
+    assert [group.lengths for group in changed.groups] == [()] * 4
+
+
+def test_losses_are_of_the_length_at_which_most_storages_were_measured():
+    preset = small("chat", budgets=("1/1",))
+    (experiment,) = preset.experiments
+    few = structs.replace(experiment.groups[0], contenders=("full/8", "full/4"))
+    one = structs.replace(few, id="long", contenders=("full/8",), lengths=(700,))
+    experiment = structs.replace(
+        experiment, decoys=1, ways=("asked", "text"), groups=(few, one)
+    )
+    report = run(
+        loaded(chat=True), structs.replace(preset, experiments=(experiment,)), Share(), Quiet()
+    )
+    assert {cell.length for cell in report.cells().values()} == {640, 700}
+    assert losses(report).tokens == 640
+
+
 class StoppedError(Exception):
     """Ends a run as an interruption does."""
 

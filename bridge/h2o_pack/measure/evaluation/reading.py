@@ -72,7 +72,8 @@ class Lane:
         before = ids.shape[1] - 1
         for start in range(0, before, PIECE):
             self.read(ids[:, start : min(start + PIECE, before)])
-            mx.eval(self.logits)
+            # As mlx_lm's generation does: nobody needs the logits, so they are not computed.
+            mx.eval([layer.state for layer in self.caches])
         self.feed(ids[:, before:])
 
     def predict(self, ids: mx.array, full: list[mx.array]) -> None:
@@ -262,6 +263,11 @@ class Together:
         """The number of tokens that each cache has read."""
         offset: int = self._caches[0].offset
         return offset
+
+    @property
+    def state(self) -> list[Any]:
+        """The arrays that must be evaluated after each piece of a prompt."""
+        return [cache.state for cache in self._caches]
 
     def make_mask(self, *arguments: Any, **options: Any) -> list[Any]:
         """Return each cache's mask."""
