@@ -108,9 +108,9 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def changed(self, *, seeds: tuple[int, ...] = (), batch: int = 0, **changes: Any) -> Preset:
         """Return the preset with a user's changes; an empty value or 0 changes nothing.
 
-        changes: values of fields of every experiment and group; with `lengths`, groups that have
-        lengths of their own are left out. Raises UserError: a contender is unknown, or a budget
-        is neither a number of rows nor a share.
+        changes: values of fields of every experiment and group; with `lengths`, groups that
+        have lengths of their own are left out. Raises UserError: a contender is unknown, or a
+        budget is neither a number of rows nor a share.
         """
         names = changes.get("contenders", ())
         changes["contenders"] = tuple(find_contender(name).name for name in names)
