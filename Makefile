@@ -44,8 +44,7 @@ demo: $(RUNTIME)
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
-# what docs/results/answers.md and the README show, in four to five hours of a core. Where a
-# processor is newer than OpenBLAS, OPENBLAS_CORETYPE=SKYLAKEX or HASWELL makes it four times faster.
+# what docs/results/answers.md and the README show, in about two and a half hours of a core.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
 real real-results recall-cost: export LD_PRELOAD := $(BLAS)
@@ -58,10 +57,9 @@ real: $(RUNTIME)
 	$(BIN)/h2o-pack eval --model "$$model" --quick --output build/real-eval
 real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
-	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat && \
-	$(BIN)/h2o-pack eval --model "$$model" --preset long --output docs/results/long
+	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
+	rm docs/results/chat/README.md # docs/results/answers.md shows the same
 	mv docs/results/chat/losses.json bridge/h2o_pack/facts
-	rm docs/results/long/losses.json docs/results/*/README.md # docs/results/answers.md shows the same
 	$(BIN)/python -m docs.docgen.answers
 
 # pytest comes last and builds and tests the generated Swift package too. What comes before

@@ -29,10 +29,10 @@ from h2o_pack.errors import ExitCode
 @command(example="h2o-pack eval --model SmolLM2-135M-Instruct --quick")
 @click.option(
     "--preset",
-    type=click.Choice(["chat", "long", "text"]),
+    type=click.Choice(["chat", "text"]),
     default="chat",
-    help="chat: questions about facts in conversations, for models with a chat template. long: "
-    "the same with 4,096 tokens. text: how well a text is predicted.",
+    help="chat: questions about facts in conversations, for models with a chat template. text: "
+    "how well a text is predicted.",
 )
 @click.option(
     "--model",

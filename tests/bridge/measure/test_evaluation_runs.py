@@ -30,8 +30,8 @@ from tests.nightly import nightly_except
 
 def small(name="text", **changes):
     """A preset at a size of a second."""
-    length = 48 if name == "text" else 640
-    ways = {} if name == "text" else {"ways": ("asked", "text")}
+    length = {"text": 48, "chat": 640}[name]
+    ways = {"ways": ("asked", "text")} if name == "chat" else {}
     changes = {"samples": 1, "seeds": (1,), "budgets": ("40",), "lengths": (length,)} | changes
     return load_preset(name).changed(**ways, **changes)
 
@@ -39,10 +39,10 @@ def small(name="text", **changes):
 @pytest.mark.parametrize("name", nightly_except(["text"], PRESETS))
 def test_a_preset_runs_and_gives_a_report(name):
     preset = small(name, budgets=("3/4",))
-    if name != "text":
+    if name == "chat":
         few = tuple(structs.replace(e, decoys=1) for e in preset.experiments)
         preset = structs.replace(preset, experiments=few)
-    report = run(loaded(chat=name != "text"), preset, Share(), Quiet())
+    report = run(loaded(chat=name == "chat"), preset, Share(), Quiet())
     schemas.check(Evaluation(reports=(report,)), "eval")
     for result, experiment in zip(report.experiments, preset.experiments, strict=True):
         for group, source in zip(result.groups, experiment.groups, strict=True):
@@ -56,10 +56,32 @@ def test_quick_reads_two_samples_with_few_caches(name):
     preset = load_preset(name).shortened()
     [experiment] = preset.experiments
     [group] = experiment.groups
-    length = 2048 if name == "long" else 512
-    assert (len(preset.seeds), experiment.samples, experiment.lengths) == (2, 1, (length,))
+    assert (len(preset.seeds), experiment.samples, experiment.lengths) == (2, 1, (512,))
     assert len(group.contenders) == 2
-    assert rows_of(group.budgets[0], length) >= PREFILL
+    assert rows_of(group.budgets[0], 512) >= PREFILL
+
+
+def test_other_lengths_leave_out_the_groups_that_have_their_own():
+    chat = load_preset("chat")
+    (own,) = {group.lengths for group in chat.experiments[0].groups if group.lengths}
+    (changed,) = chat.changed(lengths=(512,)).experiments
+    assert (own, changed.lengths) == ((4096,), (512,))
+    assert [group.lengths for group in changed.groups] == [()] * 4
+
+
+def test_losses_are_of_the_length_at_which_most_storages_were_measured():
+    preset = small("chat", budgets=("1/1",))
+    (experiment,) = preset.experiments
+    few = structs.replace(experiment.groups[0], contenders=("full/8", "full/4"))
+    one = structs.replace(few, id="long", contenders=("full/8",), lengths=(700,))
+    experiment = structs.replace(
+        experiment, decoys=1, ways=("asked", "text"), groups=(few, one)
+    )
+    report = run(
+        loaded(chat=True), structs.replace(preset, experiments=(experiment,)), Share(), Quiet()
+    )
+    assert {cell.length for cell in report.cells().values()} == {640, 700}
+    assert losses(report).tokens == 640
 
 
 class StoppedError(Exception):

@@ -250,8 +250,8 @@ def losses(report: Report) -> LossTable | None:
     """Return the losses of full caches and of the default policy's caches, by storage and rows.
 
     Only samples with facts count. Samples of different lengths cannot be compared, so the
-    losses are from the longest samples on which a full cache in few bits was measured. Returns
-    None if there are no such samples.
+    losses are from the length at which most storages of a full cache in few bits were measured,
+    and from the longest of several. Returns None if there is none.
     """
     with_facts = [
         (experiment, cell)
@@ -260,20 +260,20 @@ def losses(report: Report) -> LossTable | None:
         for cell in group.cells
         if cell.metrics.keys() >= {FACTS, TEXT_KL}
     ]
-    in_few_bits = (
-        cell.length
-        for _, cell in with_facts
-        if cell.rows >= cell.length and find_contender(cell.contender).storage != "16"
-    )
-    tokens = max(in_few_bits, default=0)
-    longest = [pair for pair in with_facts if pair[1].length == tokens]
+    storages: dict[int, set[str]] = {}
+    for _, cell in with_facts:
+        storage = find_contender(cell.contender).storage
+        if cell.rows >= cell.length and storage != "16":
+            storages.setdefault(cell.length, set()).add(storage)
+    tokens = max(storages, key=lambda length: (len(storages[length]), length), default=0)
+    measured = [pair for pair in with_facts if pair[1].length == tokens]
     caches: dict[tuple[str, int], MeasuredLoss] = {}
     samples = 0
-    for experiment, cell in longest:
+    for experiment, cell in measured:
         contender = find_contender(cell.contender)
         is_measured = contender.policy == DEFAULT or contender.storage != "16"
         if is_measured and not contender.by_layer and contender.recall is None:
-            full = next(c for e, c in longest if e is experiment and c.contender == UNBOUNDED)
+            full = next(c for e, c in measured if e is experiment and c.contender == UNBOUNDED)
             caches[contender.storage, cell.rows] = measured_loss(cell, full)
             samples = experiment.samples * len(report.seeds)
     if not caches:

@@ -14,7 +14,7 @@ from h2o_pack.files.toml import parse_toml
 from h2o_pack.measure.evaluation.contenders import find_contender
 from h2o_pack.measure.evaluation.tasks import Way
 
-PRESETS = ("chat", "long", "text")
+PRESETS = ("chat", "text")
 Task = Literal["read", "chat"]
 Equal = Literal["rows", "bytes"]
 Count = Annotated[int, Meta(ge=1)]
@@ -29,7 +29,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     KV head, as numbers or as shares of the length such as "1/4". equal: "rows" gives all
     contenders the same number of rows; "bytes" gives each as many rows as fit into the bytes of
     the default policy with 16-bit rows, including its ledger. baseline: the contender that the
-    others are compared with.
+    others are compared with. lengths: tokens of a sample, if not the experiment's.
     """
 
     id: str
@@ -38,6 +38,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     budgets: tuple[str, ...]
     baseline: str
     equal: Equal = "rows"
+    lengths: tuple[Count, ...] = ()
 
 
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,8 +108,9 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def changed(self, *, seeds: tuple[int, ...] = (), batch: int = 0, **changes: Any) -> Preset:
         """Return the preset with a user's changes; an empty value or 0 changes nothing.
 
-        changes: values of fields of every experiment and group. Raises UserError: a contender
-        is unknown, or a budget is neither a number of rows nor a share.
+        changes: values of fields of every experiment and group; with `lengths`, groups that
+        have lengths of their own are left out. Raises UserError: a contender is unknown, or a
+        budget is neither a number of rows nor a share.
         """
         names = changes.get("contenders", ())
         changes["contenders"] = tuple(find_contender(name).name for name in names)
@@ -131,6 +133,8 @@ def _changed(experiment: Experiment, changes: dict[str, Any]) -> Experiment:
     names = of_group["contenders"]
     groups = []
     for group in experiment.groups:
+        if changes.get("lengths") and group.lengths:
+            continue
         has_baseline = not names or group.baseline in names
         baseline = group.baseline if has_baseline else names[0]
         groups.append(structs.replace(group, baseline=baseline, **_present(**of_group)))

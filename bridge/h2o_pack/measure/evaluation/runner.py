@@ -356,7 +356,7 @@ def keys_of(experiment: Experiment, group: Group, factory: CacheFactory) -> Iter
     or a number of rows because it is too small.
     """
     contenders = [find_contender(name) for name in group.contenders]
-    for length in experiment.lengths:
+    for length in group.lengths or experiment.lengths:
         unbounded = [_FULL, *(contender for contender in contenders if not contender.bounded)]
         for contender in dict.fromkeys(unbounded):
             yield CellKey(length, "all", contender)
@@ -385,7 +385,7 @@ def units_of(preset: Preset, number: int, keys: Sequence[CellKey]) -> Iterator[U
     number: index of the experiment in the preset. keys: of all cells of the experiment.
     """
     experiment = preset.experiments[number]
-    for length in experiment.lengths:
+    for length in dict.fromkeys(key.length for key in keys):
         contenders = tuple(dict.fromkeys(key.contender for key in keys if key.length == length))
         samples = [
             (seed, sample) for seed in preset.seeds for sample in range(experiment.samples)
