@@ -97,7 +97,7 @@ extension H2OBudgets: Codable {
         let fields = try decoder.fields(Field.self)
         let format = try fields.decode(Int.self, forKey: .format)
         guard format == Self.format else {
-            throw H2OCacheError.otherFormat(found: "\(format)", known: ["\(Self.format)"])
+            throw H2OCacheError.otherBudgetsFormat(found: format, known: Self.format)
         }
         layers = try fields.decode([Layer?].self, forKey: .layers)
         recall = try fields.decodeIfPresent([Int].self, forKey: .recall)

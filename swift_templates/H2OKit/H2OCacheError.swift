@@ -17,6 +17,8 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     case excludedOption(String)
     /// The storage has other bits for the newest tokens, which only a bounded cache has.
     case recentWithoutBound(H2OStorage)
+    /// The budgets are in another format, `found`, than the one that this version reads.
+    case otherBudgetsFormat(found: Int, known: Int)
 
     /// The saved data is of another kind or version. `known` lists the formats that this
     /// version reads.
@@ -82,6 +84,8 @@ extension H2OCacheError {
                     + "rows are quantized")
         case .recentWithoutBound(let storage):
             H2OMessage.recentWithoutBound(kv: storage.rawValue)
+        case .otherBudgetsFormat(let found, let known):
+            H2OMessage.otherFormat(found: "\(found)", format: "\(known)")
         case .otherFormat(let found, let known, let file):
             place(file)
                 + H2OMessage.otherStateFormat(

@@ -5,6 +5,10 @@
 enum H2OMessage {
     static let changed = "its content has changed"
 
+    static func otherFormat(found: String, format: String) -> String {
+        "format is \"\(found)\", but this release reads format \(format)."
+    }
+
     static func wrongLayerCount(layers: Int, family: String, caches: Int) -> String {
         "layers has \(layers) entries, but \(family) has \(caches) caches. Write "
             + "one entry per cache, null for the common budgets."

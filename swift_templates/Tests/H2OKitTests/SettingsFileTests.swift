@@ -23,7 +23,7 @@ final class SettingsFileTests: XCTestCase {
         let names = ["format", "layers", "recall"]
         let ofLayer = ["heavy_budget", "recent_budget", "max_size"]
         let cases: [(String, H2OCacheError)] = [
-            (#"{"format": 2, "layers": []}"#, .otherFormat(found: "2", known: ["1"])),
+            (#"{"format": 2, "layers": []}"#, .otherBudgetsFormat(found: 2, known: 1)),
             (
                 #"{"format": 1, "layers": [], "model": "x"}"#,
                 .invalidConfiguration(.unknownField(field: "model", known: names))

@@ -110,12 +110,29 @@ def test_an_interrupted_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "work", lambda *given: (done.append(given), whole(*given))[1])
     again = run(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
     assert (len(done), again) == (2, expected)
-    assert not list(tmp_path.glob("evaluations/*"))
     other = small(seeds=(1, 3), **few)
     assert (
         finished_units(model, preset, Share()).path
         != finished_units(model, other, Share()).path
     )
+
+
+def test_results_that_cannot_be_written_are_not_measured_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path / "cache"))
+    preset, whole, done = small(contenders=("default",)), runs.work, []
+    monkeypatch.setattr(runs, "work", lambda *given: (done.append(given), whole(*given))[1])
+    (tmp_path / "taken").write_text("a file")
+
+    def evaluate(output):
+        nothing = {"text": None, "layer_budgets": None, "compare": None}
+        runs.evaluate(preset, ["demo"], Share(), Quiet(), output=output, **nothing)
+
+    with pytest.raises(UserError):
+        evaluate(tmp_path / "taken/results")
+    evaluate(tmp_path / "results")
+    assert len(done) == 1
+    assert (tmp_path / "results/results.json").is_file()
+    assert not list(tmp_path.glob("cache/evaluations/*"))
 
 
 def test_fewer_rows_than_the_prefill_are_refused():

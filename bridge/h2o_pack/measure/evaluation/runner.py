@@ -193,17 +193,21 @@ def evaluate(
             "--compare takes the report of one model", "Choose the model with --model."
         )
     earlier = None if compare is None else evaluation_report.read(compare)
-    reports = []
+    reports, finished = list[Report](), list[FinishedUnits]()
     for name in models:
         say(f"loading {name}")
         loaded = load_for_evaluation(
             name, file=text, layer_budgets=layer_budgets, float32=preset.float32
         )
-        reports.append(run(loaded, preset, share, say, finished_units(loaded, preset, share)))
+        finished.append(finished_units(loaded, preset, share))
+        reports.append(run(loaded, preset, share, say, finished[-1]))
         if output is not None and share.leads:
             with writing(output):
                 folder = output / loaded.name if len(models) > 1 else output
                 write(reports[-1], folder)
+    # Only now: until all is written, the same command must be able to go on.
+    for units in finished:
+        units.forget()
     unlike = [] if earlier is None else evaluation_report.differences(earlier, reports[0])
     return Evaluation(reports=tuple(reports)), unlike
 
@@ -249,7 +253,7 @@ class FinishedUnits:
                 file.write(msgspec.json.encode(outcomes) + b"\n")
 
     def forget(self) -> None:
-        """Delete the file: the run is complete."""
+        """Delete the file: the results are written."""
         self.path.unlink(missing_ok=True)
 
 
@@ -316,8 +320,6 @@ def run(
                     finished.add(done[-1])
     results: list[dict[tuple[int, Contender], list[Outcome]]] = [{} for _ in tables]
     all_outcomes = share.gather(done)
-    if finished is not None:
-        finished.forget()
     for unit, rows in zip(units, all_outcomes, strict=True):
         for contender, outcomes in zip(unit.contenders, rows, strict=True):
             results[unit.number].setdefault((unit.length, contender), []).extend(outcomes)
