@@ -200,7 +200,11 @@ class RecallPlan:
         Count, doc("Bytes of the sketch of a token's keys, by which tokens are chosen.")
     ]
     archive_bytes: Annotated[
-        Count, doc("Bytes of the archives, in memory and in files, without the sketch.")
+        Count,
+        doc(
+            "Bytes of the archives, without the sketch. Files contain whole segments of 256 "
+            "tokens, so with files the newest tokens, which are in memory, are not counted."
+        ),
     ]
     sketch_bytes: Annotated[
         Count,
@@ -243,15 +247,18 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
         for archive, _, settings in recalling
     )
     kept = [archive for archive, _, _ in recalling]
+    in_files = workload.archive_in_files
     return RecallPlan(
         layers=len(recalling),
         reach=recall.reach,
         archive_bits=recall.archive_bits,
-        archive="files" if workload.archive_in_files else "memory",
+        archive="files" if in_files else "memory",
         archive_tokens=min(archive.tokens(tokens) for archive in kept),
         bytes_per_token=sum(archive.token_bytes for archive in kept),
         sketch_bytes_per_token=sum(archive.sketch_token_bytes for archive in kept),
-        archive_bytes=sum(archive.packed(tokens) + archive.newest for archive in kept),
+        archive_bytes=sum(
+            archive.packed(tokens) + (0 if in_files else archive.newest) for archive in kept
+        ),
         sketch_bytes=sum(archive.sketch(tokens) for archive in kept),
         token_read_bytes=sum(
             min(settings.reach, archive.tokens(tokens)) * archive.token_bytes

@@ -103,6 +103,7 @@ def test_without_recall_there_are_no_terms_of_it():
 def test_an_archive_in_files_leaves_sketch_newest_tokens_and_what_waits_in_memory():
     own = request(archive="files", context=CONTEXT + 100)
     plan = recall_plan(own)
+    assert plan.archive_bytes == CONTEXT * ARCHIVED
     assert plan.sketch_bytes == (CONTEXT + 256) * plan.sketch_bytes_per_token
     assert own.plan("iphone").of(terms.ARCHIVE) == (
         plan.sketch_bytes + 36 * NEWEST + (64 << 20)
@@ -219,7 +220,7 @@ PLAN = ("plan", "--model", "Qwen3-4B-4bit", "--max-kv", 512, "--context", CONTEX
 def test_plan_shows_recall_and_says_it_in_json(run):
     output = run(*PLAN, "iPhone 15 Pro", "--verbose")
     assert output.exit_code == 0, output.output
-    assert ", files 1,397" in output.stdout
+    assert ", files 1,359" in output.stdout
     assert "36 layers archive 82,944 bytes per token in 8 bits in files" in output.stdout
     assert "reads the sketch and 5.3 MB of the archives" in output.stdout
     result = run(*PLAN, "iPhone 15 Pro", "--archive-bits", 4, "--json")
