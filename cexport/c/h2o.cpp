@@ -613,7 +613,3 @@ extern "C" int mlx_h2o_layer_cache_config(
             format.rotated};
   });
 }
-
-extern "C" int mlx_h2o_delete_stale_archives(const char* root) {
-  return guarded([&] { h2o::delete_stale_archives(text(root), {}); });
-}

@@ -247,9 +247,6 @@ int mlx_h2o_layer_cache_restore(
 /* Returns the configuration of a cache. The caller frees its policy, which is complete. */
 int mlx_h2o_layer_cache_config(mlx_h2o_config* res, const mlx_h2o_layer_cache cache);
 
-/* Removes the archives in `root` that no process has open, such as those that a crash left. */
-int mlx_h2o_delete_stale_archives(const char* root);
-
 #ifdef __cplusplus
 }
 #endif

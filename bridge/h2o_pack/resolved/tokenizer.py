@@ -24,21 +24,11 @@ FILE = "tokenizer.json"
 REMEDY = "Choose a model with another tokenizer."
 DEEPEST = 20
 """The most sequences of components inside each other."""
-PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 SPECIAL = (
     *("bos_token", "eos_token", "unk_token", "pad_token", "cls_token", "sep_token"),
     "mask_token",
 )
 LISTS = ("normalizers", "pretokenizers", "processors", "decoders")
-PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))
-"""The bytes that stand for themselves in tokenizers of bytes."""
-HIDDEN = tuple(byte for byte in range(256) if byte not in PRINTED)
-BYTES = {
-    **{chr(byte): byte for byte in PRINTED},
-    **{chr(256 + index): byte for index, byte in enumerate(HIDDEN)},
-}
-"""The bytes of the characters that stand for them in tokenizers of bytes."""
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PUNCTUATION = r"[\p{P}\!-\/\:-\@\[-\`\{-\~]"
 JOINERS = "\u200c\u200d"
 CONTROLS = "[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]"
@@ -124,18 +114,6 @@ class PythonTokenizer:
     content: Json
     special: Mapping[str, str] = field(default_factory=dict)
     cleans_up: bool = False
-
-    @property
-    def holes(self) -> bytes:
-        """The bytes for which a tokenizer of bytes has no token; Python leaves them out.
-
-        b"" if the tokenizer is not one of bytes.
-        """
-        kinds = {part.get("type") for part in flat(self.content.get("pre_tokenizer"))}
-        vocabulary = self.content["model"].get("vocab", {})
-        if "ByteLevel" not in kinds or not isinstance(vocabulary, dict):
-            return b""
-        return bytes(sorted(BYTES[c] for c in BYTES.keys() - vocabulary.keys()))
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,6 @@ package struct TextTokenizer: Tokenizer {
 
     package var count: Int { tokens.count }
 
-    package var specialCount: Int { Self.special.count }
-
     package func encode(text: String, addSpecialTokens: Bool) -> [Int] {
         if kind == .words { return text.split(separator: " ").compactMap { ids[String($0)] } }
         var found = [Int]()

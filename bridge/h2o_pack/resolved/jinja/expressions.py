@@ -93,7 +93,6 @@ WIDER_TESTS = {
     "sequence": ("sequence", "mapping", "undefined"),
 }
 """Tests that are true for more values in Python, with all tests that together are the same."""
-METHODS_THAT_CHANGE = ("copy", "pop", "popitem", "clear", "update", "setdefault", "fromkeys")
 
 
 class Expressions(Values):
