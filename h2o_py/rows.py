@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from h2o_py.errors import H2OConfigError
+from h2o_py.storages import GROUP_SIZES
 
 BITS = (4, 8)
-GROUP_SIZES = (32, 64, 128)
 _OWN_DTYPE = 16
 
 
@@ -47,7 +47,7 @@ class RowFormat:
     def __post_init__(self) -> None:
         check_choice("key_bits", self.key_bits, (*BITS, _OWN_DTYPE))
         check_choice("value_bits", self.value_bits, (*BITS, _OWN_DTYPE))
-        check_choice("group_size", self.group_size, GROUP_SIZES)
+        check_choice("group_size", self.group_size, tuple(sorted(GROUP_SIZES)))
         both: dict[str, Any] = {"key_bits": self.key_bits, "value_bits": self.value_bits}
         if (self.key_bits == _OWN_DTYPE) != (self.value_bits == _OWN_DTYPE):
             raise H2OConfigError("mixed_dense_and_quantized", **both)

@@ -9,9 +9,9 @@ from h2o_pack.plan.speed import RecallPlan, recall_plan
 from h2o_pack.plan.workload import Workload
 from h2o_pack.sizes import megabytes
 from h2o_py.config import H2ORecall
+from h2o_py.policy_fields import SAFE_RECENT
 
 SPARSE = 8  # with a larger context / max_kv, facts are often lost (docs/answers.md)
-SHORT_RECENT = 64  # fewer recent tokens made the text of H2O reproductions incoherent
 
 
 def advice(workload: Workload) -> tuple[str, ...]:
@@ -25,11 +25,11 @@ def advice(workload: Workload) -> tuple[str, ...]:
         remarks += of_recall(workload, workload.recall)
     elif 0 < workload.max_kv * SPARSE < workload.tokens:
         remarks.append(sparse(workload.max_kv, workload.tokens, model.config.context))
-    short = sum(cache.recent_budget < SHORT_RECENT for cache in caches)
+    short = sum(cache.recent_budget < SAFE_RECENT for cache in caches)
     if short:
         where = "" if short == len(caches) else f"in {short} of {len(caches)} layers "
         remarks.append(
-            f"{where}fewer than {SHORT_RECENT} of the newest tokens are always kept: raise "
+            f"{where}fewer than {SAFE_RECENT} of the newest tokens are always kept: raise "
             "--max-kv"
         )
     if workload.kv == "4":
