@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 Score = Literal["peak", "softmax", "abs_logit"]
 LARGEST = 2147483647
-LARGEST_BYTES = 9007199254740991
 SEGMENT_TOKENS = 256
 ARCHIVE_GROUP = 32
 MOST_WAITING = 67108864

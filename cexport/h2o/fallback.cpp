@@ -13,7 +13,6 @@ namespace h2o::fallback {
 
 namespace {
 
-constexpr int few_tokens = 8;                // that the kernels take at once
 constexpr int64_t unpacked_bytes = 32 << 20; // of keys, values and logits at once
 
 /// Inclusive sums along axis 2. Does not scan an axis of one element, because the CPU scan
@@ -135,7 +134,7 @@ mx::array full_attention(
     const auto out = attention(stored_queries, keys, values, scale, seen, own_sinks, s);
     return as_given(out, format, s);
   };
-  if (tokens <= few_tokens) {
+  if (tokens <= draft_tokens) {
     return attend(0, heads);
   }
   // MLX allocates the results of all operations that it has queued. So the queue is emptied

@@ -20,15 +20,15 @@ inline constexpr int sketch_bits = 2;
 inline constexpr int sketch_group = 64;
 /// Queries at the end of a chunk that update scores.
 inline constexpr int observation_window = 64;
-/// A chunk of at most so many tokens checks a draft: each reads as a generated token does.
+/// A chunk of at most so many tokens checks a draft: each reads as a generated token does. The
+/// kernels of attention take no more tokens.
 inline constexpr int draft_tokens = 8;
 /// The most bytes of archives that may wait to be written, all folders together.
 inline constexpr int64_t most_waiting = 67108864;
 /// A smaller recent budget gives a warning.
 inline constexpr int safe_recent = 64;
-/// The largest integer of a setting, and the largest number of bytes.
+/// The largest integer of a setting.
 inline constexpr int64_t largest_integer = 2147483647;
-inline constexpr int64_t largest_bytes = 9007199254740991;
 
 /// How the attention that a row receives becomes its score.
 enum class Score {

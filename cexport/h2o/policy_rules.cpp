@@ -114,7 +114,8 @@ void check_integer(const Field& field, const Value& value, const std::string& na
     }
     return;
   }
-  const int64_t most = field.kind == Kind::bytes ? largest_bytes : largest_integer;
+  constexpr int64_t most_bytes = (int64_t(1) << 53) - 1; // that a JSON number holds exactly
+  const int64_t most = field.kind == Kind::bytes ? most_bytes : largest_integer;
   if (*number < field.least || *number > most) {
     refuse_value(name, value, "between", {"", {{"least", field.least}, {"most", most}}});
   }

@@ -22,9 +22,7 @@ from h2o_pack.model import Layer
 from h2o_py.config import H2OConfig
 from h2o_py.policy_fields import DRAFT_TOKENS, OBSERVATION_WINDOW, SEGMENT_TOKENS
 
-# The most tokens that h2o-pack's Metal kernels process at once (cexport/h2o/metal); MLX
-# operations process longer chunks.
-KERNEL_TOKENS = 8
+FUSED_TOKENS = 8  # MLX has fused attention of up to so many tokens for all head dims
 WORD = 4  # bytes of an element of quantized rows
 UNPACKED = 32 << 20  # bytes of keys, values and logits at once (cexport/h2o/fallback.cpp)
 
@@ -165,7 +163,7 @@ def full_attention(
     size = stored_bytes(run, layer, cache, rows)
     elements = size // (graph.element if run.storage.is_dense else WORD)
     written = graph.op([k, v], size, dispatches=3, term="chunk rows", elements=elements)
-    if tokens <= KERNEL_TOKENS or not graph.metal:
+    if tokens <= DRAFT_TOKENS or not graph.metal:
         q = turned(q, heads * layer.key_dim)
         out = graph.new([q, written], heads * layer.value_dim, dispatches=2)
         return turned(out, heads * layer.value_dim)
@@ -415,7 +413,7 @@ def attention(
     heads, tokens = graph.run.config.heads, graph.tokens
     size = heads * layer.value_dim
     fuses = graph.backend.fuses(layer.key_dim, layer.value_dim)
-    if tokens <= KERNEL_TOKENS or fuses:
+    if tokens <= FUSED_TOKENS or fuses:
         elements = rows * layer.row_elements + size * tokens
         return graph.op(arrays, size * tokens * graph.element, elements=elements)
     queries = graph.new([arrays[0]], heads * layer.key_dim, dispatches=3)
@@ -514,7 +512,7 @@ def last_chunk_peak(run: Run, backend: Backend) -> tuple[dict[str, int], bool]:
 
     Also returns whether MLX ends the tasks of the longest chunk, which has `step` tokens, by
     the size of their inputs. If it ends them by their number of dispatches, the longest chunk
-    or a chunk of up to KERNEL_TOKENS tokens, which uses other operations, takes the most
+    or a chunk of up to DRAFT_TOKENS tokens, which uses other operations, takes the most
     memory. If it ends them by inputs, longer chunks shorten the queue, so a much shorter chunk
     may take the most: then shorter lengths are tried too.
     """
@@ -523,13 +521,13 @@ def last_chunk_peak(run: Run, backend: Backend) -> tuple[dict[str, int], bool]:
         return peak_of(run, backend, tokens, tokens if backend.logits == "all" else 0)
 
     tokens = max(1, min(run.step, run.tokens))
-    peaks = [of_chunk(few)[0] for few in (1, min(tokens, KERNEL_TOKENS))]
+    peaks = [of_chunk(few)[0] for few in (1, min(tokens, DRAFT_TOKENS))]
     first, *shorter = rungs(tokens)
     peak, window = of_chunk(first)
     inputs_close = window < backend.longest_window
     peaks.append(peak if inputs_close else of_chunk(tokens)[0])
     for length in shorter:
-        if window == backend.longest_window or length <= KERNEL_TOKENS:
+        if window == backend.longest_window or length <= DRAFT_TOKENS:
             break
         peak, window = of_chunk(length)
         peaks.append(peak)

@@ -200,7 +200,7 @@ bool supports(const CallShape& shape) {
   return !type_name(shape.dtype).empty() && shape.rows_dtype == shape.dtype &&
          shape.value_dim == shape.key_dim &&
          std::find(std::begin(dims), std::end(dims), shape.key_dim) != std::end(dims) &&
-         shape.tokens <= 8 && shape.tokens * shape.group <= 32;
+         shape.tokens <= draft_tokens && shape.tokens * shape.group <= 32;
 }
 
 void encode_attention(
