@@ -14,13 +14,21 @@ import numpy as np
 
 from h2o_pack.measure.bench import CACHES, GROUP_SIZE
 from h2o_pack.measure.held import active_memory
-from h2o_pack.measure.tables import Table, timing_cells
-from h2o_pack.measure.timing import Burst, interleave, timed, warm_up
+from h2o_pack.measure.tables import Table
+from h2o_pack.measure.timing import Burst, Timing, interleave, timed, warm_up
 from tools.bench.caches import BY_NAME, Layer, Options, steady
 from tools.bench.goals import Claim, Section
 
 DENSE_OVER_ROTATING = {"float16": 10.0, "bfloat16": 8.0, "float32": 4.0}
 LOW_PRECISION = ("float16", "bfloat16")
+
+
+def timing_cells(timing: Timing) -> tuple[str, str]:
+    """Return a median and its quartiles, in microseconds."""
+    return (
+        f"{timing.median:,.1f}",
+        f"{timing.first_quartile:,.1f} .. {timing.third_quartile:,.1f}",
+    )
 
 
 def decode_steps(options: Options, dtype: str, peak: float) -> Section:

@@ -14,10 +14,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from h2o_pack import __version__
-from h2o_pack.measure.timing import Timing
 from h2o_pack.printing import caption
 
-_STYLES = {"met": "green", "not met": "red"}
 _LEAST = len("not distinguishable")
 
 
@@ -60,7 +58,7 @@ def _rich(table: Table) -> RichTable:
             widest = max(map(cell_len, [*cells, *name.split()]))
             rich.add_column(name, justify="right", width=widest)
     for row in table.rows:
-        rich.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        rich.add_row(*map(Text, row))
     return rich
 
 
@@ -94,12 +92,4 @@ def markdown_section(table: Table, level: int = 2) -> str:
         f"{'#' * level} {table.title}\n\n"
         + "\n".join(markdown_table(table.header, table.rows))
         + f"\n{note}"
-    )
-
-
-def timing_cells(timing: Timing) -> tuple[str, str]:
-    """Return a median and its quartiles, in microseconds."""
-    return (
-        f"{timing.median:,.1f}",
-        f"{timing.first_quartile:,.1f} .. {timing.third_quartile:,.1f}",
     )
