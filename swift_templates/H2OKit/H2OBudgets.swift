@@ -8,8 +8,8 @@ import Foundation
 ///
 /// `layers` has one entry for each of the model's caches, in order. A null entry means the common
 /// budgets, or a layer that keeps the model's own cache. A layer may have its own `max_size`; all
-/// other settings are common. `"recall": [0, 3]` next to `layers` lists the caches that recall
-/// rows, unless the configuration lists them itself.
+/// other settings are common. `"recall": [0, 3]` next to `layers` lists the caches that
+/// recall: those that read an archive. A configuration that lists them itself has precedence.
 public struct H2OBudgets: Hashable, Sendable {
     /// The rows of one layer: for heavy hitters, for the newest tokens, and in total.
     package struct Layer: Hashable, Sendable {
@@ -27,7 +27,7 @@ public struct H2OBudgets: Hashable, Sendable {
 
     package let layers: [Layer?]
 
-    /// Indices of the caches that recall rows; nil for all caches that evict.
+    /// Indices of the caches that recall; nil for all caches that evict.
     public let recall: [Int]?
 
     package init(layers: [Layer?], recall: [Int]? = nil) {

@@ -198,18 +198,6 @@ final class SessionPinningTests: XCTestCase {
                 $0 as? H2OSessionError, .systemPromptTooLong(tokens: 43, atMost: 15))
         }
     }
-
-    func testSharesOfEqualPartsAreMeans() async throws {
-        let session = try SessionFixture(maxSize: 64).makeSession()
-        _ = try await session.respond(to: "abcdefgh")
-
-        let keptPositions = await session.keptPositions
-
-        XCTAssertEqual(keptPositions.shares.count, 22)
-        XCTAssertEqual(keptPositions.shares(in: 5), [1, 1, 1, 1, 1])
-        XCTAssertEqual(keptPositions.shares(in: 100), keptPositions.shares)
-        XCTAssertEqual(keptPositions.shares(in: 0), keptPositions.shares)
-    }
 }
 
 final class SessionCancellationTests: XCTestCase {
