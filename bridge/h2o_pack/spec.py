@@ -269,10 +269,6 @@ def lockable(spec: ModelSpec, source: str) -> ModelSpec:
     )
 
 
-RETIRED = {"upstream"}
-"""Options in the locks of earlier versions that no longer have a choice."""
-
-
 def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
     """Return the spec in the lock at `where`, as the command line would give it.
 
@@ -280,7 +276,6 @@ def from_document(document: Mapping[str, Any], where: Path) -> PackageSpec:
     """
     import msgspec
 
-    document = {key: value for key, value in document.items() if key not in RETIRED}
     try:
         spec = msgspec.convert(document, PackageSpec, dec_hook=text_as_path)
         refuse_unknown(document, msgspec.to_builtins(spec, enc_hook=path_as_text), spec)
