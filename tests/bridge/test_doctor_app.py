@@ -8,6 +8,7 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.doctor.app import SYSTEMS, check_app
+from h2o_pack.doctor.machine import needed
 from h2o_pack.errors import ExitCode
 from h2o_pack.facts import pins as pinned
 from tests.bridge import schemas
@@ -269,7 +270,8 @@ def test_a_project_for_older_systems_than_the_package_is_a_problem(
 def test_the_oldest_systems_are_those_of_the_generated_manifest():
     manifest = (assets.root() / "Package.swift.j2").read_text("utf-8")
     declared = dict(re.findall(r"\.(iOS|macOS)\(\.v(\d+)\)", manifest))
-    assert declared == {name: least.removesuffix(".0") for name, least in {*SYSTEMS.values()}}
+    least = {name: needed(requirement) for name, requirement in SYSTEMS.values()}
+    assert declared == {name: version.removesuffix(".0") for name, version in least.items()}
 
 
 @pytest.mark.parametrize("path", ["a\0b", "loop", "loop/x", "a" * 5000, "../" * 2000 + "x"])

@@ -16,7 +16,7 @@ from typing import Annotated
 from rich.console import Console
 
 from h2o_pack.doctor.finding import Finding, counted, ok, print_findings, problem, warning
-from h2o_pack.doctor.machine import as_version
+from h2o_pack.doctor.machine import as_version, needed, shown
 from h2o_pack.errors import UserError, usage_error
 from h2o_pack.facts import Pin, coexistence, identity, pins
 from h2o_pack.files import lock
@@ -26,9 +26,9 @@ from h2o_pack.vendoring.vendor import RESOLVED
 from h2o_py.files import read_file
 
 Version = tuple[int, ...]
-IOS, MACOS = ("iOS", "17.0"), ("macOS", "14.0")
+IOS, MACOS = ("iOS", "ios-sdk"), ("macOS", "macos")
 SYSTEMS = {"ios": IOS, "iphoneos": IOS, "macos": MACOS, "macosx": MACOS}
-"""The oldest systems of a generated package, as Package.swift.j2 declares them, by the names
+"""The systems of a generated package, and their names in facts/requirements.toml, by the names
 that manifests and projects give systems."""
 MODES = ("4", "4.2", "5", "6")
 """The language modes of the oldest Swift that can build a generated package."""
@@ -171,7 +171,7 @@ def required(text: str) -> tuple[str, Version, Version]:
         return "", (), ()
     low, (major, minor, *_) = numbers[0], (*numbers[0], 0, 0)
     if re.search("exact", text, re.IGNORECASE):
-        return dotted(low), low, (*low, 0)
+        return shown(low), low, (*low, 0)
     is_minor = re.search("NextMinor", text, re.IGNORECASE)
     high = (major, minor + 1, 0) if is_minor else (major + 1, 0, 0)
     return between(low, numbers[1] if len(numbers) > 1 else high)
@@ -187,18 +187,13 @@ def compatible(low: Version) -> tuple[str, Version, Version]:
 
 def between(low: Version, high: Version) -> tuple[str, Version, Version]:
     """Return a range of versions with its text."""
-    return f"{dotted(low)} ..< {dotted(high)}", low, high
+    return f"{shown(low)} ..< {shown(high)}", low, high
 
 
 def version(text: str) -> Version:
     """Return "602.0.0-beta" as (602, 0, 0); () without a number."""
     match = re.match(r"\d+(?:\.\d+)*", text.removeprefix("v"))
     return as_version(match[0]) if match else ()
-
-
-def dotted(numbers: Version) -> str:
-    """Return (16, 3) as "16.3"."""
-    return ".".join(map(str, numbers))
 
 
 def collisions(package: Dependency) -> Iterator[Finding]:
@@ -272,8 +267,11 @@ def in_text(text: str, name: str) -> Iterator[Finding]:
         if key == "swift" and value.removesuffix(".0") not in MODES:
             what = f"the app is in Swift {value}, which the package's compiler does not build"
             yield problem(what, f"Use language mode {MODES[-1]} or {MODES[-2]}.", name)
-        system, least = SYSTEMS.get(key, ("", ""))
-        if least and (*version(value.replace("_", ".")), 0) < version(least):
+        if key not in SYSTEMS:
+            continue
+        system, requirement = SYSTEMS[key]
+        least = needed(requirement)
+        if (*version(value.replace("_", ".")), 0) < version(least):
             what = f"the app supports {system} {value}, but the package needs {system} {least}"
             yield problem(what, f"Set the minimum deployment to {system} {least}.", name)
 
