@@ -210,7 +210,7 @@ class LayerCache {
   const std::optional<Ledger>& ledger() const {
     return ledger_;
   }
-  /// Replaces the ledger, for measurements of other eviction rules.
+  /// Replaces the ledger. With it, parity makes a cache evict the rows that another evicted.
   void set_ledger(Ledger ledger);
 
   /// The archive; none without recall, or after recall has ended.
