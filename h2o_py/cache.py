@@ -101,9 +101,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @backend.setter
     def backend(self, backend: ModuleType) -> None:
-        expects_scores = self.expects_scores
+        expects_queries = self.expects_queries
         self._make(self.config, self._row_format, backend)  # an empty cache again
-        self.expects_scores = expects_scores
+        self.expects_queries = expects_queries
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write new tokens and return all rows in use.
@@ -222,12 +222,12 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         raise H2OConfigError("quantized_later", bits=bits, group_size=group_size)
 
     @property
-    def expects_scores(self) -> bool:
-        """Whether to warn if no scores arrive; False for models that are known to give none."""
+    def expects_queries(self) -> bool:
+        """Whether to warn if no queries arrive; False for models that are known to give none."""
         return bool(self._layer.expects_queries)
 
-    @expects_scores.setter
-    def expects_scores(self, expected: bool) -> None:
+    @expects_queries.setter
+    def expects_queries(self, expected: bool) -> None:
         self._layer.expects_queries = expected
 
     @property

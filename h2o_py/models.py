@@ -119,7 +119,7 @@ def make_h2o_cache(
     def evicting_cache(layer: int) -> H2OKVCache:
         settings = config if budgets is None else budgets.config_of(layer, config)
         cache = make(settings.of_layer(layer), group_size)
-        cache.expects_scores = without_scores is None
+        cache.expects_queries = without_scores is None
         return cache
 
     return [_replaced(cache, partial(evicting_cache, layer)) for layer, cache in enumerate(own)]

@@ -73,7 +73,7 @@ def caches_of(situation: str):
         if not awaiting
     ]
     for cache in caches:
-        cache.expects_scores = not awaiting
+        cache.expects_queries = not awaiting
     for step, count in enumerate(counts):
         q, k, v = tokens(count, step, dtype)
         for cache in caches:

@@ -29,7 +29,7 @@ def recalling(name="fast", store=None):
 
 def end_recall(cache):
     """Let tokens arrive whose attention does not pass through the cache."""
-    cache.expects_scores = False
+    cache.expects_queries = False
     cache.update_and_fetch(*random_tokens(9)[1:])
     with pytest.warns(H2ORecallWarning):
         cache.update_and_fetch(*random_tokens(9)[1:])

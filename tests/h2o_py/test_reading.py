@@ -121,7 +121,7 @@ def test_the_best_matches_are_those_of_the_rule(in_operations, data):
     draw = data.draw
     tokens, reach = draw(st.integers(41, 600), "tokens"), draw(st.integers(1, 70), "reach")
     cache = H2OKVCache(config(archive_bits=draw(st.sampled_from([4, 8, 16]), "bits")))
-    cache.expects_scores = False
+    cache.expects_queries = False
     mx.random.seed(draw(st.integers(0, 1000), "seed"))
     queries, keys, values = random_tokens(tokens)
     step(cache, queries, keys, values)

@@ -122,7 +122,7 @@ def test_a_model_that_is_not_routed_goes_on_without_recall_and_is_told_once():
     mx.random.seed(6)
     cache, plain = H2OKVCache(config()), H2OKVCache(H2OConfig(24, **SIZES))
     new = [random_tokens(tokens)[1:] for tokens in (30, 1, 9)]
-    plain.expects_scores = False
+    plain.expects_queries = False
     with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         for keys, values in new:

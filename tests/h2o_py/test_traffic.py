@@ -83,7 +83,7 @@ class Conversation:
     def __init__(self, layers, tolerance):
         self.layers, self.tolerance = layers, tolerance
         for cache in (cache for pair in layers for cache in pair):
-            cache.expects_scores = False
+            cache.expects_queries = False
 
     def tokens(self, new, mask, sinks):
         """A call of the model, layer by layer, which asks sharply: no two shares are alike."""

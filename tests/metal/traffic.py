@@ -50,7 +50,7 @@ def measure(host, backend, name):
     host.set_architecture("applegpu_g16p")
     cache = make_cache(name, H2OConfig(ROWS), backend, GROUP_SIZE)
     shape = {"heads": HEADS, "kv_heads": KV_HEADS, "dim": DIM, "dtype": DTYPE}
-    cache.expects_scores = False  # what is counted depends on no score
+    cache.expects_queries = False  # what is counted depends on no score
     _, keys, values = random_tokens(ROWS, **shape)
     cache.update_and_fetch(keys, values)
     evaluated(host, step(cache, *random_tokens(1, **shape)))

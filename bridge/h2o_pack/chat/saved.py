@@ -190,7 +190,7 @@ def check(
             for cache, new in zip(caches, expected, strict=True)
         )
         for cache, new in zip(caches, expected, strict=False):
-            cache.expects_scores = getattr(new, "expects_scores", True)
+            cache.expects_queries = getattr(new, "expects_queries", True)
     if wrong:
         raise usage_error(
             f"{path} is damaged: its parts contradict each other",
