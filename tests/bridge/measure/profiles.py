@@ -102,10 +102,10 @@ def made_up():
     sums = Accumulated((0.1, 0.2, 0.3), 0.5, 0.9)
     layers = tuple(
         LayerProfile(
-            index, "KVCache", "full", None, figures, figures, sums, sums, beyond, votes,
+            index, "KVCache", "full", None, figures, figures, sums, sums, beyond, retrieval,
             (HeadProfile(0, 0, figures),),
         )
-        for index, beyond, votes in ((0, (0.3, 0.1, 0.0), 0.04), (1, (0.9, 0.5, 0.0), 1.0))
+        for index, beyond, retrieval in ((0, (0.3, 0.1, 0.0), 0.04), (1, (0.9, 0.5, 0.0), 1.0))
     )  # fmt: skip
     profile = Profile(
         machine=Machine("a processor", 2, "Linux", "avx2", "3.11", "0.32", "0.32", "0.1"),

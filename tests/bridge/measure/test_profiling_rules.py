@@ -240,7 +240,7 @@ def test_the_command_writes_what_caches_read(run, tmp_path):
 # Recall
 
 
-def test_votes_are_squares_of_the_largest_probability_of_a_query(monkeypatch):
+def test_retrieval_is_the_sum_of_squares_of_the_largest_probabilities(monkeypatch):
     model, (piece,) = small_model("gemma3_text"), pieces(count=1)
     profile = profiled(model, [piece])
     first = len(piece) // 4
@@ -249,25 +249,25 @@ def test_votes_are_squares_of_the_largest_probability_of_a_query(monkeypatch):
     for layer in profile.full:
         probabilities = by_layer[layer.index][0]
         largest = probabilities[:, -PASSAGE:, first : first + PASSAGE].max(axis=1)
-        assert layer.votes == pytest.approx(float((largest**2).sum()), rel=1e-4)
+        assert layer.retrieval == pytest.approx(float((largest**2).sum()), rel=1e-4)
 
 
-def test_a_layer_that_no_longer_sees_the_passage_gives_no_votes():
+def test_a_layer_that_no_longer_sees_the_passage_retrieves_nothing():
     observed = attention.ObservedAttention(mx.zeros((2, 4, 8)), 1, 20, None)
-    assert attention.votes(observed, 11, 4) == 0
-    assert attention.votes(observed, 12, 4) == pytest.approx(2 * 4 / 64)
+    assert attention.retrieval(observed, 11, 4) == 0
+    assert attention.retrieval(observed, 12, 4) == pytest.approx(2 * 4 / 64)
 
 
-def test_sinks_take_part_of_the_votes():
+def test_sinks_take_part_of_the_retrieval():
     observed = attention.ObservedAttention(mx.zeros((1, 4, 8)), 1, 8, mx.array([math.log(8)]))
-    assert attention.votes(observed, 0, 4) == pytest.approx(4 / 256)
+    assert attention.retrieval(observed, 0, 4) == pytest.approx(4 / 256)
 
 
 @pytest.fixture
 def uneven(tmp_path):
     """A profile.json of a small model, in which layer 3 finds passages."""
     layers = json.loads(profile_file(tmp_path).read_text())["layers"]
-    layers[1]["votes"], layers[3]["votes"] = 0.04, 1.0
+    layers[1]["retrieval"], layers[3]["retrieval"] = 0.04, 1.0
     return profile_file(tmp_path, layers=layers)
 
 

@@ -182,7 +182,7 @@ class SampleAttention:
 
     options: how long the sample is, and which of its queries do not count in means. first: the
     first chunk, which tells the number of heads. received: [Hkv, T] and expected: [T], as in
-    `Rows`. votes: set from outside.
+    `Rows`. retrieval: set from outside.
     """
 
     def __init__(self, options: Options, first: ObservedAttention) -> None:
@@ -194,7 +194,7 @@ class SampleAttention:
         self._beyond = np.zeros(len(self._windows))
         self.received = np.zeros((self.kv_heads, options.tokens))
         self.expected = np.zeros(options.tokens)
-        self.votes = 0.0
+        self.retrieval = 0.0
 
     def add(self, observed: ObservedAttention) -> None:
         """Add the attention of a chunk, one KV head after the other."""
@@ -246,7 +246,7 @@ def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) ->
         accumulated=profile_report.mean(received),
         accumulated_evenly=profile_report.mean(expected),
         beyond=tuple(np.mean([sample.beyond_windows for sample in samples], axis=0).tolist()),
-        votes=float(np.mean([sample.votes for sample in samples])),
+        retrieval=float(np.mean([sample.retrieval for sample in samples])),
         heads=tuple(
             HeadProfile(i, i // group, Figures(*row))
             for i, row in enumerate(by_sample.mean(axis=0).tolist())
@@ -254,11 +254,11 @@ def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) ->
     )
 
 
-def votes(observed: ObservedAttention, first: int, count: int) -> float:
-    """Return the votes of the last `count` queries for the `count` tokens from `first` on.
+def retrieval(observed: ObservedAttention, first: int, count: int) -> float:
+    """Return how strongly the last `count` queries attend to `count` tokens from `first` on.
 
-    A token gets each query head's largest probability, squared. The sum is 0 if
-    the layer no longer sees the first of these tokens.
+    This is the sum, over query heads and tokens, of the largest probability that one of the
+    queries gives the token, squared; 0 if the layer no longer sees the first of the tokens.
     """
     logits = observed.logits[:, -count:]
     column = first - (observed.end - logits.shape[-1])

@@ -124,9 +124,12 @@ class LayerProfile:
             "first tokens do not count."
         ),
     ]
-    votes: Annotated[
+    retrieval: Annotated[
         Amount,
-        doc("Votes that a repeated passage gives its first occurrence."),
+        doc(
+            "How strongly a repeated passage attends to its first occurrence: the sum, over "
+            "query heads and tokens, of the largest probability that a token gets, squared."
+        ),
     ]
     heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
 

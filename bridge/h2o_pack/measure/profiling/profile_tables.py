@@ -111,15 +111,19 @@ def _reach(profile: Profile) -> Table:
 def _recall(profile: Profile) -> Table:
     recalling = recalling_layers(profile)
     rows = tuple(
-        (str(layer.index), f"{layer.votes:.2f}", "recall" if layer.index in recalling else "")
+        (
+            str(layer.index),
+            f"{layer.retrieval:.2f}",
+            "recall" if layer.index in recalling else "",
+        )
         for layer in profile.full
     )
     note = (
-        "A passage of each sample is repeated at the sample's end. The votes show which layers "
-        "find the passage's first occurrence. --budgets with --recall selects the layers with "
-        f"at least {RETRIEVING:.0%} of the most votes."
+        "A passage of each sample is repeated at the sample's end. Retrieval is how strongly a "
+        "layer then attends to the passage's first occurrence. --budgets with --recall selects "
+        f"the layers with at least {RETRIEVING:.0%} of the largest figure."
     )
-    return Table("Layers that find a repeated passage", ("layer", "votes", ""), rows, note)
+    return Table("Layers that find a repeated passage", ("layer", "retrieval", ""), rows, note)
 
 
 def _accumulated(profile: Profile) -> Table:

@@ -90,9 +90,9 @@ def _observe(
         samples[layer].add(observed)
 
     _read(model, piece, watch)
-    votes = _votes(model, piece)
+    retrieval = _retrieval(model, piece)
     for layer, sample in samples.items():
-        sample.votes = votes[layer]
+        sample.retrieval = retrieval[layer]
         yield layer, sample
 
 
@@ -109,18 +109,18 @@ def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
         mx.eval(model(mx.array([chunk]), cache=caches))
 
 
-def _votes(model: Any, piece: list[int]) -> dict[int, float]:
-    """Repeat a passage of a piece at the piece's end; return each layer's votes for it."""
+def _retrieval(model: Any, piece: list[int]) -> dict[int, float]:
+    """Repeat a passage of a piece at the piece's end; return how each layer retrieves it."""
     count, first = min(PASSAGE, len(piece) // 4), len(piece) // 4
     text = [*piece[:-count], *piece[first : first + count]]
-    votes: dict[int, float] = {}
+    by_layer: dict[int, float] = {}
 
     def watch(layer: int, observed: attention.ObservedAttention) -> None:
         if observed.end == len(text):
-            votes[layer] = attention.votes(observed, first, count)
+            by_layer[layer] = attention.retrieval(observed, first, count)
 
     _read(model, text, watch)
-    return votes
+    return by_layer
 
 
 def _skipped(model: Any, caches: list[Any], profiled: set[int]) -> tuple[SkippedLayer, ...]:

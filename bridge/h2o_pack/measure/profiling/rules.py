@@ -165,17 +165,18 @@ def layer_rows(
 
 
 RETRIEVING = 0.05
-"""The least votes of a layer that recalls, as a share of the most votes of a layer."""
+"""The least retrieval of a layer that recalls, as a share of the largest of a layer."""
 
 
 def recalling_layers(profile: Profile) -> tuple[int, ...]:
     """Return the indices of the layers that find a repeated passage.
 
-    These are the layers with full attention that give it at least RETRIEVING times the votes of
-    the layer that gives it most.
+    These are the layers with full attention whose retrieval is at least RETRIEVING times the
+    largest.
     """
-    most = max((layer.votes for layer in profile.full), default=0.0)
-    return tuple(layer.index for layer in profile.full if layer.votes >= RETRIEVING * most > 0)
+    most = max((layer.retrieval for layer in profile.full), default=0.0)
+    least = RETRIEVING * most
+    return tuple(layer.index for layer in profile.full if layer.retrieval >= least > 0)
 
 
 NOTE = (
