@@ -223,7 +223,7 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def expects_queries(self) -> bool:
-        """Whether to warn if no queries arrive; False for models that are known to give none."""
+        """Whether to warn if no queries arrive; False for models known to give none."""
         return bool(self._layer.expects_queries)
 
     @expects_queries.setter
