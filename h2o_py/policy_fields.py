@@ -192,7 +192,7 @@ RECALL_FIELDS = (
     Field(
         name="ask",
         type="integer",
-        flag="",
+        flag="--recall-ask",
         help="last tokens of a prompt, which read the whole archive",
         meaning="How many tokens at the end of a chunk of a prompt attend to the whole "
         "archive.",

@@ -42,8 +42,8 @@ class CacheSpec:
     equal.
     context: tokens of the longest conversation for which memory is planned. prefill_step:
     tokens of a prompt that the model reads at once. archive: the place of recall's archive.
-    recall_reach, archive_bits and archive_limit (bytes of a layer's archive): other settings
-    of recall.
+    recall_ask, recall_reach, archive_bits and archive_limit (bytes of a layer's archive): other
+    settings of recall.
     """
 
     max_kv: int | None = None
@@ -54,6 +54,7 @@ class CacheSpec:
     budgets: Budgets | None = None
     context: int | None = None
     prefill_step: int = PREFILL_STEP
+    recall_ask: int | None = None
     recall_reach: int | None = None
     archive_bits: int | None = None
     archive_limit: int | None = None

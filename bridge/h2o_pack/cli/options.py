@@ -311,6 +311,9 @@ recall_options = together(
         "token read. [default: recall where --max-kv bounds the rows]",
     ),
     recall_option(
+        "recall_ask", "Tokens at the end of a chunk of a prompt that read the whole archive."
+    ),
+    recall_option(
         "recall_reach",
         "Archived tokens that a generated token reads per KV head. 0: none; 2147483647: all.",
     ),

@@ -65,10 +65,11 @@ def test_a_generated_token_reads_the_best_of_the_archive_and_a_chunk_all(reach, 
     assert plan.prompt_read_bytes == ARCHIVED * CONTEXT
 
 
-def test_a_chunk_multiplies_queries_with_all_keys_and_values():
-    """32 queries of 32 heads read keys and values; of 4.02 billion weights."""
-    plan = recall_plan(request())
-    multiply_adds = 36 * 32 * 32 * 2 * 128 * CONTEXT
+@pytest.mark.parametrize(("ask", "asking"), [(None, 32), (128, 128)])
+def test_a_chunk_multiplies_queries_with_all_keys_and_values(ask, asking):
+    """The queries of 32 heads read keys and values; of 4.02 billion weights."""
+    plan = recall_plan(request(recall_ask=ask))
+    multiply_adds = 36 * asking * 32 * 2 * 128 * CONTEXT
     assert plan.prompt_tokens == pytest.approx(multiply_adds / 4.02e9, rel=0.01)
 
 
