@@ -60,7 +60,7 @@ real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
 	rm docs/results/chat/README.md # docs/results/answers.md shows the same
-	rm -rf docs/results/long # a part of the same, measured by itself
+	rm -rf docs/results/long # the longer conversations, which were measured by themselves
 	mv docs/results/chat/losses.json bridge/h2o_pack/facts
 	$(BIN)/python -m docs.docgen.answers
 
@@ -123,8 +123,7 @@ messages: $(INSTALLED)
 		$$(grep --recursive --files-with-matches "import says" tests --include="test_*.py")
 
 # Writes the README's chart and the memory plan's sample, what `h2o-pack plan` says, the tables of
-# README, docs/index.md and docs/results/answers.md, what docs/results says, and the schemas of
-# what --json prints.
+# README and docs/results/answers.md, and the schemas of what --json prints.
 pages: $(INSTALLED)
 	$(BIN)/python -m docs.docgen.schemas
 	$(BIN)/python -m docs.docgen.plan_pictures

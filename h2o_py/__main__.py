@@ -215,7 +215,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                 field.flag,
                 dest=_dest(f"recall_{field.name}"),
                 metavar="N",
-                help=f"With --recall: {field.help} Default: {field.default_meaning}.",
+                help=f"With --recall: {field.help}. Default: {field.default_meaning}.",
             )
 
 

@@ -193,7 +193,7 @@ RECALL_FIELDS = (
         name="ask",
         type="integer",
         flag="--recall-ask",
-        help="last tokens of a prompt, which read the whole archive",
+        help="tokens at the end of a chunk of a prompt that read the whole archive",
         meaning="How many tokens at the end of a chunk of a prompt attend to the whole "
         "archive.",
         default_meaning="32",

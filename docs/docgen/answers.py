@@ -1,11 +1,12 @@
 """Write what caches do to the answers of a real chat model, from docs/results/*/results.json.
 
-`python -m docs.docgen.answers` writes the blocks between the marks in README.md,
-docs/index.md and docs/results/answers.md. `make real-results` measures docs/results/chat.
+`python -m docs.docgen.answers` writes the blocks between the marks in README.md and
+docs/results/answers.md. `make real-results` measures docs/results/chat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from docs.docgen.markdown import replaced, table
@@ -23,7 +24,7 @@ CHAT = DOCS / "results/chat/results.json"
 REPORTS = (CHAT, *sorted(path for path in DOCS.glob("results/*/results.json") if path != CHAT))
 SHORT, WHOLE = "answers", "all answers"
 """The marks of the short table, and of all tables."""
-BUDGET = "1/8"
+BUDGET, SHORTER, LONGER = "1/8", 1024, 4096
 CACHES = {
     "full": "every token kept",
     "full/4": "the same in 4 bits",
@@ -31,6 +32,7 @@ CACHES = {
     "default": "eviction alone",
     "default+recall": "eviction and recall",
 }
+LONG_CACHES = {**CACHES, "default+recall[ask=512]": "recall, `--recall-ask 512`"}
 TASKS = {
     "asked": "a fact in the text",
     "wording": "a fact, asked in other words",
@@ -47,29 +49,48 @@ MOST_COLUMNS = 7
 
 
 def short_table(report: Report) -> str:
-    """Return a table of CACHES: the share of each task's samples answered right.
+    """Return a table of CACHES: the share of right answers in each task, and `sizes`."""
+    cells = cells_of(report, SHORTER, CACHES)
+    rows = [(title, *(figure(c.metrics[task]) for c in cells)) for task, title in TASKS.items()]
+    head = f"right in {samples_of(report)} conversations of {SHORTER:,} tokens"
+    return table((head, *CACHES.values()), [*rows, *sizes(cells)])
 
-    Below are the KL divergence of predictions from the full cache's, in nats per token, and the
-    KB of memory and of the archive.
+
+def long_table(report: Report) -> str:
+    """Return a table of LONG_CACHES: the share of right answers, and `sizes`."""
+    cells = cells_of(report, LONGER, LONG_CACHES)
+    group = report.experiments[0].groups[0]
+    right = [figure(estimate(right_by_sample(group, cell))) for cell in cells]
+    head = f"{samples_of(report)} conversations of {LONGER:,} tokens"
+    return table((head, *LONG_CACHES.values()), [("right answers", *right), *sizes(cells)])
+
+
+def cells_of(report: Report, length: int, caches: Mapping[str, str]) -> list[Cell]:
+    """Return the cells of these caches that keep all tokens, or have the rows of BUDGET.
+
+    length: of the conversations, in tokens.
     """
-    experiment = report.experiments[0]
     measured = {
         cell.contender: cell
-        for group in experiment.groups
+        for group in report.experiments[0].groups
         for cell in group.cells
-        if cell.contender in CACHES and cell.budget in ("all", BUDGET)
+        if cell.length == length and cell.budget in ("all", BUDGET)
     }
-    cells = [measured[name] for name in CACHES]
-    samples = experiment.samples * len(report.seeds)
-    rows = [
-        (title, *(figure(cell.metrics[task]) for cell in cells))
-        for task, title in (*TASKS.items(), (TEXT_KL, "KL divergence of text, in nats"))
-    ]
-    rows += [
+    return [measured[name] for name in caches]
+
+
+def samples_of(report: Report) -> int:
+    """Return the number of conversations."""
+    return report.experiments[0].samples * len(report.seeds)
+
+
+def sizes(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
+    """Return rows of KL, in nats per token, and of the KB of memory and of the archive."""
+    return [
+        ("KL divergence of text, in nats", *(figure(c.metrics[TEXT_KL]) for c in cells)),
         ("memory, KB", *(f"{cell.bytes / 1024:,.0f}" for cell in cells)),
         ("flash, KB", *(f"{cell.archive_bytes / 1024:,.0f}" for cell in cells)),
     ]
-    return table((f"right in {samples} conversations", *CACHES.values()), rows)
 
 
 def figure(estimate: Estimate, digits: int = 2) -> str:
@@ -86,10 +107,9 @@ def sections(report: Report) -> str:
     for experiment in report.experiments:
         for group in experiment.groups:
             length = f"{group.cells[0].length:,}"
-            samples = experiment.samples * len(report.seeds)
             parts += [
                 f"### {group.title}",
-                f"{samples} conversations of {length} tokens.",
+                f"{samples_of(report)} conversations of {length} tokens.",
                 group_table(group),
                 tasks_table(group),
             ]
@@ -150,11 +170,12 @@ def tasks_table(group: GroupResult) -> str:
 
 def files() -> dict[Path, str]:
     """Return the pages with their tables."""
-    short = short_table(read(CHAT))
-    whole = "\n\n".join(sections(read(path)) for path in REPORTS)
+    reports = [read(path) for path in REPORTS]
+    longer = next(r for r in reports if any(key[2] == LONGER for key in r.cells()))
+    short = f"{short_table(reports[0])}\n\n{long_table(longer)}"
+    whole = "\n\n".join(map(sections, reports))
     blocks = (
         (DOCS.parent / "README.md", SHORT, short),
-        (DOCS / "index.md", SHORT, short),
         (DOCS / "results/answers.md", WHOLE, whole),
     )
     return {path: replaced(path.read_text("utf-8"), *block) for path, *block in blocks}

@@ -18,7 +18,7 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     /// The storage has other bits for the newest tokens, which only a bounded cache has.
     case recentWithoutBound(H2OStorage)
     /// The budgets are in another format, `found`, than the one that this version reads.
-    case otherBudgetsFormat(found: Int, known: Int)
+    case otherBudgetsFormat(found: Int, known: Int, file: URL? = nil)
 
     /// The saved data is of another kind or version. `known` lists the formats that this
     /// version reads.
@@ -84,8 +84,8 @@ extension H2OCacheError {
                     + "rows are quantized")
         case .recentWithoutBound(let storage):
             H2OMessage.recentWithoutBound(kv: storage.rawValue)
-        case .otherBudgetsFormat(let found, let known):
-            H2OMessage.otherFormat(found: "\(found)", format: "\(known)")
+        case .otherBudgetsFormat(let found, let known, let file):
+            place(file) + H2OMessage.otherFormat(found: "\(found)", format: "\(known)")
         case .otherFormat(let found, let known, let file):
             place(file)
                 + H2OMessage.otherStateFormat(
@@ -149,6 +149,8 @@ extension H2OCacheError {
             throw H2OCacheError.damaged(reason: reason, file: file)
         } catch H2OCacheError.otherFormat(let found, let known, nil) {
             throw H2OCacheError.otherFormat(found: found, known: known, file: file)
+        } catch H2OCacheError.otherBudgetsFormat(let found, let known, nil) {
+            throw H2OCacheError.otherBudgetsFormat(found: found, known: known, file: file)
         }
     }
 

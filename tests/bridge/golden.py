@@ -59,7 +59,7 @@ PACKAGES = {
     DEMO: CacheSpec(max_kv=64),
     "demo-k8v4": CacheSpec(max_kv=64, kv="k8v4", settings={"pinned": ((0, 8), (20, 22))}),
     "demo-recall": CacheSpec(
-        max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20
+        max_kv=64, kv="8", recall=True, archive="files", archive_limit=1 << 20, recall_ask=48
     ),
     "demo-every-token": CacheSpec(kv="8"),
     APART: CacheSpec(max_kv=64),

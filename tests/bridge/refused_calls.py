@@ -32,6 +32,7 @@ CALLS = (
     f"{IOS} 64 --score max",
     f"{IOS} 128 --pin 0:100",
     f"{IOS} 256 --recall --recall-reach -1",
+    f"{IOS} 256 --recall --recall-ask 0",
     *(f"{IOS} 256 --device '{name}'" for name in ("iPhone 15 Prp", "iPhone 11")),
     "plan --model demo --max-kv 64 --kv rotated4 --context 5000",
     "plan --model demo --max-kv 64 --context 0",

@@ -138,11 +138,11 @@ def test_the_command_takes_recall_in_words(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loading, "load", lambda *_, **__: (None, None))
     monkeypatch.setattr(models, "attach_h2o_cache", attach)
     command = ["generate", "--model", str(tmp_path), "--max-kv", "512", "--recall"]
-    for words in ([], ["layers=1,3", "--recall-reach", "9"]):
+    for words in ([], ["layers=1,3", "--recall-reach", "9", "--recall-ask", "48"]):
         with pytest.raises(SystemExit):
             commands.main([*command, *words])
     assert [config.recall for config in configs] == [
-        H2ORecall(), H2ORecall(reach=9, layers=(1, 3))
+        H2ORecall(), H2ORecall(ask=48, reach=9, layers=(1, 3))
     ]  # fmt: skip
     for word, problem in (
         ("reach=-1", "--recall-reach must be between 0 and 2147483647, got -1"),

@@ -42,6 +42,19 @@ final class SettingsFileTests: XCTestCase {
         }
     }
 
+    func testAnErrorOfABudgetsFileNamesTheFile() throws {
+        let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
+        try Data(#"{"format": 2, "layers": []}"#.utf8).write(to: file)
+        defer { try? FileManager.default.removeItem(at: file) }
+
+        XCTAssertThrowsError(try H2OBudgets(contentsOf: file)) { error in
+            XCTAssertTrue(error.localizedDescription.contains(file.lastPathComponent))
+            XCTAssertTrue(
+                error.localizedDescription.hasSuffix(
+                    "format is \"2\", but this release reads format 1."))
+        }
+    }
+
     func testSettingsAreReadAsTheyWereWritten() throws {
         let caches = H2OCaches(
             configuration: try H2OConfiguration(

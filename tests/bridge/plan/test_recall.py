@@ -18,6 +18,7 @@ from h2o_py.budgets import Budgets
 from h2o_py.policy_fields import LARGEST
 from tests.bridge.memory import described
 from tests.bridge.schemas import check
+from tests.processes import ROOT
 
 CONTEXT = 16384
 QWEN3_4B = described.model()
@@ -71,6 +72,14 @@ def test_a_chunk_multiplies_queries_with_all_keys_and_values(ask, asking):
     plan = recall_plan(request(recall_ask=ask))
     multiply_adds = 36 * asking * 32 * 2 * 128 * CONTEXT
     assert plan.prompt_tokens == pytest.approx(multiply_adds / 4.02e9, rel=0.01)
+
+
+def test_what_all_of_a_prompt_costs_that_reads_the_archive_is_what_the_page_says():
+    few, all_of_it = (request(recall_ask=ask, archive="files") for ask in (None, 512))
+    memory = all_of_it.plan("iphone").total - few.plan("iphone").total
+    tokens = recall_plan(all_of_it).prompt_tokens
+    page = " ".join((ROOT / "docs/answers.md").read_text("utf-8").split())
+    assert f"{memory / 1e6:.0f} MB, and as much arithmetic as {tokens:.0f} more tokens" in page
 
 
 def test_reading_the_archive_slows_generated_tokens():
