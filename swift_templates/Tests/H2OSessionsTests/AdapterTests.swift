@@ -89,7 +89,11 @@ final class AdapterTests: FolderTestCase {
 
     func testAFileWithWeightsOfTheModelIsNoAdapter() async throws {
         let one = MLXArray([Float](repeating: 1, count: 8), [4, 2])
-        try Data(#"{"num_layers": 1, "lora_parameters": {"rank": 2, "scale": 20}}"#.utf8)
+        let configuration = """
+            {"fine_tune_type": "lora", "num_layers": 1,
+            "lora_parameters": {"rank": 2, "scale": 20}}
+            """
+        try Data(configuration.utf8)
             .write(to: folder.appending(path: LoadedAdapter.configuration))
         let model = try SessionFixture().makeModel()
         for (name, isRefused) in [("q_proj.weight", true), ("q_proj.lora_a", false)] {

@@ -108,8 +108,16 @@ public protocol ModelAdapter: Sendable {
     func unload(from model: LanguageModel)
 }
 
-/// The content of adapter_config.json, which the stand-in does not use.
-public struct LoRAConfiguration: Codable {}
+/// The keys of adapter_config.json that upstream requires. The stand-in uses none of them.
+public struct LoRAConfiguration: Codable {
+    private let numLayers: Int
+    private let fineTuneType: String
+
+    private enum CodingKeys: String, CodingKey {
+        case numLayers = "num_layers"
+        case fineTuneType = "fine_tune_type"
+    }
+}
 
 public struct LoRAContainer: ModelAdapter {
     public init(configuration: LoRAConfiguration, parameters: consuming ModuleParameters) {}
