@@ -112,10 +112,14 @@ public protocol ModelAdapter: Sendable {
 public struct LoRAConfiguration: Codable {
     private let numLayers: Int
     private let fineTuneType: String
+    private let loraParameters: Parameters
+
+    private struct Parameters: Codable {}
 
     private enum CodingKeys: String, CodingKey {
         case numLayers = "num_layers"
         case fineTuneType = "fine_tune_type"
+        case loraParameters = "lora_parameters"
     }
 }
 
