@@ -108,8 +108,8 @@ class RecallSettings:
     """The settings of recall.
 
     Args:
-        ask: How many tokens at the end of a chunk of a prompt attend to the whole archive.
-            Default: 32.
+        ask: How many tokens at the end of a chunk of a prompt attend to the whole archive;
+            2147483647: all. Others attend to their rows alone. Default: 2147483647.
         reach: How many archived tokens a generated token attends to in each KV head: those
             whose keys match its query best. In a chunk of up to 8 tokens, which checks a draft,
             each token does the same. 0 reads none, 2147483647 all. Default: 64.
@@ -121,7 +121,7 @@ class RecallSettings:
 
     """
 
-    ask: int = 32
+    ask: int = 2147483647
     reach: int = 64
     archive_bits: int = 8
     layers: tuple[int, ...] | None = None
@@ -195,9 +195,9 @@ RECALL_FIELDS = (
         flag="--recall-ask",
         help="tokens at the end of a chunk of a prompt that read the whole archive",
         meaning="How many tokens at the end of a chunk of a prompt attend to the whole "
-        "archive.",
-        default_meaning="32",
-        default=32,
+        "archive; 2147483647: all. Others attend to their rows alone.",
+        default_meaning="2147483647",
+        default=2147483647,
         least=1,
     ),
     Field(

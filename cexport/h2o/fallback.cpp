@@ -7,6 +7,7 @@
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "mlx_version.h"
+#include "reading.h"
 #include "row_layout.h"
 
 namespace h2o::fallback {
@@ -40,25 +41,27 @@ mx::array probabilities(
       mx::equal(sum, mx::array(0.0f), s), mx::array(0.0f), mx::divide(weights, sum, s), s);
 }
 
-} // namespace
-
+/// Logits [B, Hq, end - begin, N] of the queries from `begin` to before `end`, hidden ones at the
+/// lowest finite float.
 mx::array masked_logits(
     const mx::array& queries,
     const mx::array& keys,
     float scale,
     const Mask& mask,
-    int count,
+    int begin,
+    int end,
     bool low_bias_hides,
     mx::StreamOrDevice s) {
   int batch = queries.shape(0), heads = queries.shape(1), tokens = queries.shape(2);
-  int kv_heads = keys.shape(1), rows = keys.shape(2);
-  auto q = mx::astype(sliced(queries, 2, tokens - count, tokens, s), mx::float32, s);
+  int kv_heads = keys.shape(1), rows = keys.shape(2), count = end - begin;
+  auto q = mx::astype(sliced(queries, 2, begin, end, s), mx::float32, s);
   q = mx::multiply(q, mx::array(scale), s);
   q = mx::reshape(q, {batch, kv_heads, heads / kv_heads * count, keys.shape(3)}, s);
   auto k = mx::swapaxes(mx::astype(keys, mx::float32, s), 2, 3, s);
   auto logits = mx::reshape(mx::matmul(q, k, s), {batch, heads, count, rows}, s);
   if (mask.causal) {
-    auto query = mx::expand_dims(mx::arange(rows - count, rows, s), 1, s);
+    const int before = rows - tokens;
+    auto query = mx::expand_dims(mx::arange(before + begin, before + end, s), 1, s);
     return mx::where(
         mx::greater_equal(query, mx::arange(rows, s), s), logits, mx::array(lowest), s);
   }
@@ -66,7 +69,7 @@ mx::array masked_logits(
     return logits;
   }
   auto values = mx::broadcast_to(*mask.values, {batch, heads, tokens, rows}, s);
-  values = sliced(values, 2, tokens - count, tokens, s);
+  values = sliced(values, 2, begin, end, s);
   if (values.dtype() == mx::bool_) {
     return mx::where(values, logits, mx::array(lowest), s);
   }
@@ -79,6 +82,8 @@ mx::array masked_logits(
   }
   return mx::where(hidden, mx::array(lowest), sum, s);
 }
+
+} // namespace
 
 mx::array attention(
     const mx::array& queries,
@@ -186,50 +191,51 @@ mx::array last_queries(const mx::array& a, int count, mx::StreamOrDevice s) {
   return a.shape(2) == count ? a : sliced(a, 2, a.shape(2) - count, a.shape(2), s);
 }
 
-/// The logarithm of the sum of exp over `beside` and what was read elsewhere, for each of the
-/// last `window` queries: [B, Hq, window, 1].
-mx::array joined_totals(
+/// The logarithm of the sum of exp of what the last `count` queries see beside the rows, as far
+/// as there is any: the logit `beside` and what they read elsewhere. [B, Hq, count, 1].
+std::optional<mx::array> totals_beside(
     const std::optional<mx::array>& beside,
-    const Elsewhere& elsewhere,
-    int window,
+    const std::optional<Elsewhere>& elsewhere,
+    int count,
     mx::StreamOrDevice s) {
-  auto total = mx::expand_dims(elsewhere.total, 3, s);
+  if (!elsewhere) {
+    return beside;
+  }
+  auto total = mx::expand_dims(elsewhere->total, 3, s);
   auto shape = total.shape();
-  shape[2] = window - shape[2];
+  shape[2] = count - shape[2];
   if (shape[2] > 0) {
     total = mx::concatenate({mx::full(shape, -infinity, mx::float32, s), total}, 2, s);
   }
+  total = last_queries(total, count, s);
   return beside ? mx::logaddexp(total, *beside, s) : total;
 }
 
-/// Attention's output `out` [B, Hq, L, Dv], where the last queries, with the logits [B, Hq, a,
-/// N] and the logit `beside`, also read elsewhere.
-mx::array with_elsewhere(
-    const mx::array& out,
-    const mx::array& logits,
-    const std::optional<mx::array>& beside,
-    const Elsewhere& elsewhere,
-    mx::StreamOrDevice s) {
-  const int tokens = out.shape(2), reading = logits.shape(2);
+/// The logarithm of the sum of exp of the logits [B, Hq, W, N] and of the logit `beside`:
+/// [B, Hq, W].
+mx::array totals_of_rows(
+    const mx::array& logits, const std::optional<mx::array>& beside, mx::StreamOrDevice s) {
   auto visible =
       mx::where(mx::equal(logits, mx::array(lowest), s), mx::array(-infinity), logits, s);
-  auto rows = mx::logsumexp(visible, -1, true, s);
-  rows = beside ? mx::logaddexp(rows, *beside, s) : rows;
-  auto away = mx::expand_dims(elsewhere.total, 3, s);
-  auto most = mx::maximum(mx::maximum(rows, away, s), mx::array(lowest), s);
-  auto row_weight = mx::exp(mx::subtract(rows, most, s), s);
-  auto away_weight = mx::exp(mx::subtract(away, most, s), s);
-  auto sum = mx::add(row_weight, away_weight, s);
-  auto own = mx::astype(last_queries(out, reading, s), mx::float32, s);
-  auto merged = mx::divide(
-      mx::add(
-          mx::multiply(own, row_weight, s), mx::multiply(elsewhere.out, away_weight, s), s),
-      mx::where(mx::equal(sum, mx::array(0.0f), s), mx::array(1.0f), sum, s), s);
-  merged = mx::astype(merged, out.dtype(), s);
+  auto total = mx::logsumexp(visible, -1, true, s);
+  return mx::squeeze(beside ? mx::logaddexp(total, *beside, s) : total, 3, s);
+}
+
+/// Attention's output `out` [B, Hq, L, Dv] to the rows, of which the last queries, whose
+/// totals are `totals` [B, Hq, a], also read elsewhere.
+mx::array with_elsewhere(
+    const mx::array& out,
+    const mx::array& totals,
+    const Elsewhere& elsewhere,
+    mx::StreamOrDevice s) {
+  const int tokens = out.shape(2), reading = totals.shape(2);
+  const auto own = mx::astype(last_queries(out, reading, s), mx::float32, s);
+  const auto both = joined({own, totals}, elsewhere, s);
+  const auto read = mx::astype(both.out, out.dtype(), s);
   if (reading == tokens) {
-    return merged;
+    return read;
   }
-  return mx::concatenate({sliced(out, 2, 0, tokens - reading, s), merged}, 2, s);
+  return mx::concatenate({sliced(out, 2, 0, tokens - reading, s), read}, 2, s);
 }
 
 /// Scores [B, Hkv, N] after the queries with the logits [B, Hq, W, N], in closed form
@@ -497,7 +503,7 @@ std::pair<mx::array, mx::array> scaled_dot_product_attention_with_scores(
     const Mask& mask,
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
-  auto logits = masked_logits(queries, keys, scale, mask, queries.shape(2), false, s);
+  auto logits = masked_logits(queries, keys, scale, mask, 0, queries.shape(2), false, s);
   return {
       attention(queries, keys, values, scale, mask, sinks, s),
       mx::reshape(logits, {-1, keys.shape(2)}, s)};
@@ -523,25 +529,33 @@ Attended cache_attend(
   if (call.queries) {
     const auto queries = as_stored(*call.queries, config.format, s);
     auto out = attention(queries, keys, values, call.scale, call.mask, call.sinks, s);
-    const int reading = call.elsewhere ? call.elsewhere->total.shape(2) : 0;
-    const int window = std::min(call.tokens, std::max(reading, observation_window));
-    auto logits = masked_logits(queries, keys, call.scale, call.mask, window, true, s);
+    const int observed = std::min(call.tokens, observation_window);
+    auto logits_of = [&](int begin, int end) {
+      return masked_logits(queries, keys, call.scale, call.mask, begin, end, true, s);
+    };
+    const auto logits = logits_of(call.tokens - observed, call.tokens);
     std::optional<mx::array> beside;
     if (call.sinks) {
       beside = mx::reshape(mx::astype(*call.sinks, mx::float32, s), {1, -1, 1, 1}, s);
     }
     if (call.elsewhere) {
-      out =
-          with_elsewhere(out, last_queries(logits, reading, s), beside, *call.elsewhere, s);
-      beside = joined_totals(beside, *call.elsewhere, window, s);
+      const int reading = call.elsewhere->total.shape(2);
+      std::vector<mx::array> totals;
+      // Blocks of queries are evaluated one after the other, because their logits are large.
+      for (int begin = call.tokens - reading; begin < call.tokens - observed;) {
+        const int end = std::min(begin + observation_window, call.tokens - observed);
+        totals.push_back(totals_of_rows(logits_of(begin, end), beside, s));
+        mx::eval(totals.back());
+        begin = end;
+      }
+      const auto last = last_queries(logits, std::min(reading, observed), s);
+      totals.push_back(totals_of_rows(last, beside, s));
+      out = with_elsewhere(out, mx::concatenate(totals, 2, s), *call.elsewhere, s);
     }
     result.out = as_given(out, config.format, s);
-    const int observed = std::min(window, observation_window);
-    if (beside && beside->shape(2) > observed) {
-      beside = last_queries(*beside, observed, s);
-    }
     entries.scores = observed_scores(
-        entries.scores, last_queries(logits, observed, s), beside, config, s);
+        entries.scores, logits, totals_beside(beside, call.elsewhere, observed, s), config,
+        s);
   }
   if (step.rearranges()) {
     auto kept = kept_rows(step, entries);

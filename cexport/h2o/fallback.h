@@ -42,15 +42,4 @@ mx::array full_attention(
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s);
 
-/// Logits [B, Hq, L, N] of the last `count` queries, hidden ones at the lowest
-/// finite float.
-mx::array masked_logits(
-    const mx::array& queries,
-    const mx::array& keys,
-    float scale,
-    const Mask& mask,
-    int count,
-    bool low_bias_hides,
-    mx::StreamOrDevice s);
-
 } // namespace h2o::fallback

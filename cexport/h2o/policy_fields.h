@@ -68,8 +68,9 @@ struct Policy {
 
 /// Evicted tokens stay in an archive, from which later tokens read what they attend to.
 struct Recall {
-  /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
-  int ask = 32;
+  /// How many tokens at the end of a chunk of a prompt attend to the whole archive;
+  /// 2147483647: all. Others attend to their rows alone.
+  int ask = 2147483647;
   /// How many archived tokens a generated token attends to in each KV head: those whose
   /// keys match its query best. In a chunk of up to 8 tokens, which checks a draft, each
   /// token does the same. 0 reads none, 2147483647 all.
@@ -111,7 +112,10 @@ inline const std::vector<Field> policy_fields = {
 
 /// The settings of recall, in their order. A setting without a default may be none.
 inline const std::vector<Field> recall_fields = {
-    {.name = "ask", .kind = Kind::integer, .default_value = int64_t(32), .least = 1},
+    {.name = "ask",
+     .kind = Kind::integer,
+     .default_value = int64_t(2147483647),
+     .least = 1},
     {.name = "reach", .kind = Kind::integer, .default_value = int64_t(64)},
     {.name = "archive_bits",
      .kind = Kind::integer,

@@ -17,6 +17,8 @@ namespace readings {
 /// The most bytes of logits, keys and values of one tile; a tile has at least one
 /// segment.
 constexpr int64_t tile_bytes = 8 << 20;
+/// The most queries of a KV head whose logits with a tile are in memory at once.
+constexpr int block_queries = 256;
 
 int group_of(const Reading& reading, const Archive& archive) {
   return reading.queries.shape(1) / archive.heads().kv_heads;
@@ -32,9 +34,9 @@ mx::array scaled_queries(
   return mx::reshape(wide, {shape[0], archive.heads().kv_heads, lines, shape[3]}, s);
 }
 
-/// float32 [B, Hkv, 1, n] for the n positions from the archive's first to the end: -infinity
-/// for those in the head's rows, else 0.
-mx::array bias_of_kept(
+/// float32 [B, Hkv, 1, n] for the n positions from the archive's first to the end, which logits
+/// must be below to be seen: -infinity for those in the head's rows, else infinity.
+mx::array limits_of_kept(
     const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
   const int first = archive.first(), count = reading.end - first;
   const auto& kept = reading.kept;
@@ -43,69 +45,31 @@ mx::array bias_of_kept(
       mx::less(kept, mx::array(reading.end), s), s);
   auto column =
       mx::where(inside, mx::subtract(kept, mx::array(first), s), mx::array(count), s);
-  auto bias = mx::zeros({kept.shape(0), kept.shape(1), count + 1}, mx::float32, s);
+  auto limits =
+      mx::full({kept.shape(0), kept.shape(1), count + 1}, infinity, mx::float32, s);
   auto hiding = mx::full(column.shape(), -infinity, mx::float32, s);
-  bias = mx::put_along_axis(bias, column, hiding, 2, s);
-  return mx::expand_dims(sliced(bias, 2, 0, count, s), 2, s);
+  limits = mx::put_along_axis(limits, column, hiding, 2, s);
+  return mx::expand_dims(sliced(limits, 2, 0, count, s), 2, s);
 }
 
-/// `a` with `other` for NaN and infinities.
-mx::array finite(const mx::array& a, float other, mx::StreamOrDevice s) {
-  auto is_finite = mx::less(mx::abs(a, s), mx::array(infinity), s);
-  return mx::where(is_finite, a, mx::array(other), s);
+/// `logits` with -infinity where they are not below their limits, or NaN.
+mx::array below(const mx::array& logits, const mx::array& limits, mx::StreamOrDevice s) {
+  return mx::where(mx::less(logits, limits, s), logits, mx::array(-infinity), s);
 }
 
-/// Outputs [B, Hkv, G * a, Dv] over the tiles so far, not divided by the sum yet, with the
-/// largest logit and the sum of exp(logit - largest), both [B, Hkv, G * a, 1].
-struct Merged {
-  mx::array out;
-  mx::array largest;
-  mx::array sum;
-};
-
-/// Adds a tile: keys and values in float32 [B, Hkv, n, D], and what is added to the logits.
-Merged with_tile(
-    const Merged& merged,
-    const mx::array& queries,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& bias,
-    mx::StreamOrDevice s) {
-  auto logits = mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
-  logits = finite(mx::add(logits, bias, s), -infinity, s);
-  auto largest = mx::maximum(merged.largest, mx::max(logits, -1, true, s), s);
-  auto weights = mx::exp(mx::subtract(logits, largest, s), s);
-  auto fading = mx::exp(mx::subtract(merged.largest, largest, s), s);
-  // The value of a hidden position may be NaN or infinite, and 0 times that is NaN.
-  auto sum = mx::matmul(weights, finite(values, 0, s), s);
-  return {
-      mx::add(mx::multiply(merged.out, fading, s), sum, s), largest,
-      mx::add(mx::multiply(merged.sum, fading, s), mx::sum(weights, -1, true, s), s)};
+/// `values` with 0 for NaN and infinities: a hidden position's value, times 0, must be 0.
+mx::array finite(const mx::array& values, mx::StreamOrDevice s) {
+  auto is_finite = mx::less(mx::abs(values, s), mx::array(infinity), s);
+  return mx::where(is_finite, values, mx::array(0.0f), s);
 }
 
-/// Nothing read yet. The largest logit is finite, so that the weight of a hidden position, exp
-/// of -infinity minus it, is 0.
-Merged nothing(const mx::array& queries, int value_dim, mx::StreamOrDevice s) {
-  auto lines = queries.shape();
-  lines[3] = 1;
-  auto out = lines;
-  out[3] = value_dim;
-  return {
-      mx::zeros(out, mx::float32, s), mx::full(lines, lowest, mx::float32, s),
-      mx::zeros(lines, mx::float32, s)};
-}
-
-Elsewhere finished(const Merged& merged, const Reading& reading, mx::StreamOrDevice s) {
-  const auto& shape = reading.queries.shape();
-  auto none = mx::equal(merged.sum, mx::array(0.0f), s);
-  auto sum = mx::where(none, mx::array(1.0f), merged.sum, s);
-  auto total =
-      mx::where(none, mx::array(-infinity), mx::add(merged.largest, mx::log(sum, s), s), s);
-  return {
-      mx::reshape(
-          mx::divide(merged.out, sum, s),
-          {shape[0], shape[1], shape[2], merged.out.shape(3)}, s),
-      mx::reshape(total, {shape[0], shape[1], shape[2]}, s)};
+/// `read` with the shapes of the queries before their heads were grouped.
+Elsewhere ungrouped(const Elsewhere& read, const Reading& reading, mx::StreamOrDevice s) {
+  auto shape = reading.queries.shape();
+  shape[3] = read.out.shape(3);
+  auto out = mx::reshape(read.out, shape, s);
+  shape.pop_back();
+  return {out, mx::reshape(read.total, shape, s)};
 }
 
 /// The keys and values of rows in float32.
@@ -216,8 +180,9 @@ class ArchivedRows {
 };
 
 /// Gathers the chosen rows of an archive for a GPU. Inputs: chosen int32 [B, Hkv, k], and those
-/// of ArchivedRows. Outputs: keys and values in float32, [B, Hkv, k, D], and the bias of their
-/// logits, float32 [B, Hkv, 1, k]: -infinity where nothing was chosen or can be read.
+/// of ArchivedRows. Outputs: keys and values in float32, [B, Hkv, k, D], and what
+/// their logits must be below, float32 [B, Hkv, 1, k]: -infinity where nothing was chosen or can
+/// be read, else infinity.
 class Gatherer {
  public:
   explicit Gatherer(const Archive& archive) : rows_(archive) {
@@ -228,12 +193,13 @@ class Gatherer {
     const int32_t* positions = chosen.data<int32_t>();
     const int count = chosen.shape(2);
     const bool is_readable = rows_.can_read(positions, chosen.size());
-    float* bias = out[2].data<float>();
+    float* limits = out[2].data<float>();
     std::memset(out[0].data<char>(), 0, out[0].nbytes());
     std::memset(out[1].data<char>(), 0, out[1].nbytes());
     for (int64_t line = 0; line < int64_t(chosen.size()); ++line) {
-      bias[line] = positions[line] >= 0 && is_readable ? 0.0f : -infinity;
-      if (bias[line] == 0.0f) {
+      const bool is_read = positions[line] >= 0 && is_readable;
+      limits[line] = is_read ? infinity : -infinity;
+      if (is_read) {
         rows_.read(
             in, int(line / count), positions[line],
             out[0].data<float>() + line * out[0].shape(3),
@@ -420,36 +386,125 @@ class OnCpu : public mx::Primitive {
   std::shared_ptr<const Worker> worker_;
 };
 
+bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
+  return !on_gpu(mx::to_stream(s)) && !reading.in_operations;
+}
+
+/// The softmax of logits [B, Hkv, l, n] that are below their limits [B, Hkv, 1, n], where others
+/// get 0, and the logarithm of the sum of exp, [B, Hkv, l]. MLX's exp takes most of the time of
+/// its own softmax on a CPU.
+class Softmax {
+ public:
+  void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
+    const auto& kernels = cpu::kernels();
+    const int lines = in[0].shape(2), count = in[0].shape(3);
+    for (int64_t line = 0; line < int64_t(out[1].size()); ++line) {
+      const float* logits = in[0].data<float>() + line * count;
+      const float* limits = in[1].data<float>() + line / lines * count;
+      float* weights = out[0].data<float>() + line * count;
+      for (int n = 0; n < count; ++n) {
+        const bool is_seen = logits[n] > lowest && logits[n] < limits[n];
+        weights[n] = is_seen ? logits[n] : lowest;
+      }
+      const float largest = kernels.largest(weights, count);
+      float& total = out[1].data<float>()[line];
+      if (largest == lowest) {
+        std::fill(weights, weights + count, 0.0f);
+        total = -infinity;
+        continue;
+      }
+      const float sum = kernels.exp_shifted(weights, largest, count, weights);
+      for (int n = 0; n < count; ++n) {
+        weights[n] /= sum;
+      }
+      total = largest + std::log(sum);
+    }
+  }
+};
+
+std::vector<mx::array> softmax_on_cpu(
+    const mx::array& logits, const mx::array& limits, mx::StreamOrDevice s) {
+  auto lines = logits.shape();
+  lines.pop_back();
+  return mx::array::make_arrays(
+      {logits.shape(), lines}, {mx::float32, mx::float32},
+      std::make_shared<OnCpu<Softmax>>(mx::to_stream(s), Softmax()),
+      {mx::contiguous(logits, false, s), mx::contiguous(limits, false, s)});
+}
+
+/// What queries [B, Hkv, G * a, Dk] read from keys and finite values, float32 [B, Hkv, n, D].
+Elsewhere read_tile(
+    const mx::array& queries,
+    const mx::array& keys,
+    const mx::array& values,
+    const mx::array& limits,
+    bool on_cpu,
+    mx::StreamOrDevice s) {
+  auto logits = mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
+  if (on_cpu) {
+    const auto read = softmax_on_cpu(logits, limits, s);
+    return {mx::matmul(read[0], values, s), read[1]};
+  }
+  logits = below(logits, limits, s);
+  auto total = mx::logsumexp(logits, -1, false, s);
+  auto out = mx::matmul(mx::softmax(logits, -1, false, s), values, s);
+  auto reads = mx::expand_dims(mx::greater(total, mx::array(-infinity), s), 3, s);
+  return {mx::where(reads, out, mx::array(0.0f), s), total};
+}
+
 } // namespace readings
+
+Elsewhere joined(const Elsewhere& a, const Elsewhere& b, mx::StreamOrDevice s) {
+  auto total = mx::logaddexp(a.total, b.total, s);
+  // Finite, so that the weight of nothing, exp of -infinity minus it, is 0.
+  auto finite = mx::maximum(total, mx::array(lowest), s);
+  auto weighted = [&](const Elsewhere& part) {
+    auto weight = mx::exp(mx::subtract(part.total, finite, s), s);
+    return mx::multiply(part.out, mx::expand_dims(weight, 3, s), s);
+  };
+  return {mx::add(weighted(a), weighted(b), s), total};
+}
 
 std::optional<Elsewhere> read_everything(
     const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
   using namespace readings;
   const auto queries = scaled_queries(reading, archive, s);
-  const auto bias = bias_of_kept(reading, archive, s);
+  const auto limits = limits_of_kept(reading, archive, s);
   const auto& heads = archive.heads();
+  const int lines = queries.shape(2), block = std::min(lines, block_queries);
   const int64_t floats = heads.key_dim + heads.value_dim;
   const int64_t token_bytes =
-      int64_t(heads.batch) * heads.kv_heads * (floats + 2 * queries.shape(2)) * 4;
+      int64_t(heads.batch) * heads.kv_heads * (floats + 2 * block) * 4;
   const int segments =
       int(std::max<int64_t>(1, tile_bytes / (token_bytes * segment_tokens)));
   const int stored = archive.files().stored();
   const int whole = stored + int(archive.segments().size());
   const int count = reading.end - archive.first();
 
-  Merged merged = nothing(queries, heads.value_dim, s);
+  std::vector<Elsewhere> blocks; // what each block of queries has read so far
+  std::optional<Elsewhere> queued;
   auto add = [&](const std::pair<mx::array, mx::array>& tile, int begin) {
     const int end = std::min(count, begin + tile.first.shape(2));
-    auto cut = [&](const mx::array& a) {
-      return sliced(a, 2, 0, end - begin, s);
-    };
-    auto next = with_tile(
-        merged, queries, cut(tile.first), cut(tile.second), sliced(bias, 3, begin, end, s),
-        s);
-    // Queues the next tile, and waits for the one before it.
-    mx::async_eval(next.out, next.largest, next.sum);
-    mx::eval(merged.out, merged.sum);
-    merged = next;
+    const auto keys = sliced(tile.first, 2, 0, end - begin, s);
+    const auto values = finite(sliced(tile.second, 2, 0, end - begin, s), s);
+    const auto limits_of_tile = sliced(limits, 3, begin, end, s);
+    for (int i = 0; i * block < lines; ++i) {
+      const int last = std::min(lines, (i + 1) * block);
+      const auto read = read_tile(
+          sliced(queries, 2, i * block, last, s), keys, values, limits_of_tile,
+          computes_on_cpu(reading, s), s);
+      if (begin == 0) {
+        blocks.push_back(read);
+      } else {
+        blocks[i] = joined(blocks[i], read, s);
+      }
+      // Queues this block, and waits for the one before it.
+      mx::async_eval(blocks[i].out, blocks[i].total);
+      if (queued) {
+        mx::eval(queued->out, queued->total);
+      }
+      queued = blocks[i];
+    }
   };
   for (int begin = 0; begin < whole && begin * segment_tokens < count; begin += segments) {
     std::vector<mx::array> rows;
@@ -469,7 +524,13 @@ std::optional<Elsewhere> read_everything(
     const auto tail = sliced(archive.tail()->pool, 2, 0, archive.tail_tokens(), s);
     add(widened(tail, archive.tail_layout(), {}, s), whole * segment_tokens);
   }
-  return finished(merged, reading, s);
+  std::vector<mx::array> outs, totals;
+  for (const auto& read : blocks) {
+    outs.push_back(read.out);
+    totals.push_back(read.total);
+  }
+  return ungrouped(
+      {mx::concatenate(outs, 2, s), mx::concatenate(totals, 2, s)}, reading, s);
 }
 
 namespace readings {
@@ -509,10 +570,6 @@ std::vector<mx::array> read_on_cpu(
       inputs);
 }
 
-bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
-  return !on_gpu(mx::to_stream(s)) && !reading.in_operations;
-}
-
 } // namespace readings
 
 mx::array matching_positions(
@@ -530,8 +587,7 @@ mx::array matching_positions(
         estimates(queries, sketch, archive.sketch_layout(), archive.format().dtype, s));
   }
   auto logits = sliced(mx::concatenate(parts, 3, s), 3, 0, count, s);
-  auto best = mx::max(finite(logits, -infinity, s), 2, false, s);
-  best = mx::add(best, mx::squeeze(bias_of_kept(reading, archive, s), 2, s), s);
+  auto best = mx::max(below(logits, limits_of_kept(reading, archive, s), s), 2, false, s);
   auto order = mx::argpartition(mx::negative(best, s), reach - 1, 2, s);
   auto chosen = mx::astype(sliced(order, 2, 0, reach, s), mx::int32, s);
   auto found =
@@ -574,10 +630,9 @@ std::optional<Elsewhere> read_of_token(
     return std::nullopt;
   }
   const auto queries = scaled_queries(reading, archive, s);
-  const auto merged = with_tile(
-      nothing(queries, heads.value_dim, s), queries, gathered[0], gathered[1], gathered[2],
-      s);
-  return finished(merged, reading, s);
+  const auto read =
+      read_tile(queries, gathered[0], finite(gathered[1], s), gathered[2], false, s);
+  return ungrouped(read, reading, s);
 }
 
 } // namespace

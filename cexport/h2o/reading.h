@@ -14,9 +14,12 @@ struct Reading {
   bool in_operations = false; ///< for tests: reads tokens as on a GPU
 };
 
-/// Reads all positions that the head's rows do not have, in tiles of whole segments, so that
-/// logits are never stored whole. No query sees a key that is not finite. Evaluates tile by
-/// tile. None if an archive in files cannot be read; its `failure` says why.
+/// What queries read from two sets of keys, as if they had read both as one.
+Elsewhere joined(const Elsewhere& a, const Elsewhere& b, mx::StreamOrDevice s = {});
+
+/// Reads all positions that the head's rows do not have, in tiles of whole segments and blocks of
+/// queries, so that logits are never stored whole. No query sees a key that is not finite.
+/// Evaluates block by block. None if an archive in files cannot be read; its `failure` says why.
 std::optional<Elsewhere> read_everything(
     const Reading& reading, const Archive& archive, mx::StreamOrDevice s = {});
 

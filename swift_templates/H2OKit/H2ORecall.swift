@@ -7,7 +7,8 @@ import MLX
 /// The settings are checked when they are created, by the same core as Python's `H2ORecall`;
 /// ``init(from:)`` and ``encode(to:)`` use Python's names.
 public struct H2ORecall: Hashable, Sendable {
-    /// How many tokens at the end of a chunk of a prompt attend to the whole archive.
+    /// How many tokens at the end of a chunk of a prompt attend to the whole archive; 2147483647:
+    /// all. Others attend to their rows alone.
     public let ask: Int
     /// How many archived tokens a generated token attends to in each KV head: those whose keys
     /// match its query best. In a chunk of up to 8 tokens, which checks a draft, each token does
@@ -25,7 +26,7 @@ public struct H2ORecall: Hashable, Sendable {
 
     /// - Throws: ``H2OCacheError/invalidConfiguration(_:layer:)`` if a value is not allowed
     public init(
-        ask: Int = 32, reach: Int = 64, archiveBits: Int = 8, layers: [Int]? = nil,
+        ask: Int = 2147483647, reach: Int = 64, archiveBits: Int = 8, layers: [Int]? = nil,
         store: String? = nil, limit: Int = 0
     ) throws {
         self.ask = ask
@@ -84,7 +85,7 @@ extension H2ORecall: Codable {
     public init(from decoder: any Decoder) throws {
         let fields = try decoder.fields(Field.self, prefix: "recall.")
         try self.init(
-            ask: fields.decodeIfPresent(Int.self, forKey: .ask) ?? 32,
+            ask: fields.decodeIfPresent(Int.self, forKey: .ask) ?? 2147483647,
             reach: fields.decodeIfPresent(Int.self, forKey: .reach) ?? 64,
             archiveBits: fields.decodeIfPresent(Int.self, forKey: .archiveBits) ?? 8,
             layers: fields.decodeIfPresent([Int].self, forKey: .layers),

@@ -44,7 +44,7 @@ _CHUNK_HEADER = (
 _CHUNK_NOTE = (
     "Full cache: MLX's attention of these tokens to all tokens before them. Dequantized: "
     "dequantizing the archive's keys and values once. With recall: write, attention, ledger "
-    "and archive of the chunk, whose last 32 tokens attend to all positions; the archive is in "
+    "and archive of the chunk, whose tokens attend to all positions; the archive is in "
     f"memory, in {H2ORecall().archive_bits} bits. Ratio: with recall, divided by the sum of "
     "the two columns before."
 )

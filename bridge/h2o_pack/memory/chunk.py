@@ -226,17 +226,28 @@ def fallback_attention(
         attended = keys
     out = attention(graph, layer, (q, attended, values), rows)
     # Scores: logits of the last queries over all rows, in float32.
-    window = min(tokens, max(OBSERVATION_WINDOW, asking))
-    queries = window * heads
-    scaled = graph.op([q], queries * layer.key_dim * FLOAT32, dispatches=2)
-    if not quantized:
-        keys = graph.op([keys], wide_keys, term="chunk rows")
-    matrix = queries * rows
-    logits = graph.op([scaled, keys], matrix * FLOAT32, dispatches=6, term="attention")
-    masked = graph.op([logits], matrix, term="attention")
+    window = min(tokens, OBSERVATION_WINDOW)
+    matrix = window * heads * rows
+
+    def logits_of_rows() -> Buffer:
+        scaled = graph.op([q], window * heads * layer.key_dim * FLOAT32, dispatches=2)
+        wide = keys if quantized else graph.op([keys], wide_keys, term="chunk rows")
+        logits = graph.op([scaled, wide], matrix * FLOAT32, dispatches=6, term="attention")
+        masked = graph.op([logits], matrix, term="attention")
+        return graph.within(logits, [masked])
+
+    logits = logits_of_rows()
+    if asking:  # what the rows count for; one block of queries after the other
+        for block in [logits_of_rows()] * (asking > window) + [logits]:
+            hidden = graph.op([block], matrix, term="attention")
+            graph.op([block, hidden], matrix * FLOAT32, dispatches=4, term="attention")
+            if block is not logits:
+                graph.wait()
+        read = asking * heads * layer.value_dim * FLOAT32
+        out = graph.new([graph.op([out], 3 * read, dispatches=9)], heads * layer.value_dim)
     visible = graph.op([logits], matrix, term="attention")
     weights = graph.op([logits], matrix * FLOAT32, dispatches=6, term="attention")
-    graph.within(weights, [masked, visible], dispatches=3)
+    graph.within(weights, [visible], dispatches=3)
     mean, size = weights, window * layer.kv_heads * rows * FLOAT32
     for dispatches in (2, 6, 4, 4, 4, 3):  # a KV head's mean, counts and decay
         mean = graph.op([mean], size, dispatches=dispatches, term="attention")
@@ -245,6 +256,7 @@ def fallback_attention(
 
 
 TILE = 8 << 20  # bytes of logits, keys and values of a tile (cexport/h2o/reading.cpp)
+BLOCK = 256  # queries of a KV head whose logits with a tile are computed at once
 
 
 def read_archive(
@@ -279,34 +291,48 @@ def read_archive(
 def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer) -> None:
     """Queue the tiles of an archive, of which two are in memory at once (reading.cpp).
 
-    A tile has whole segments. Their keys and values are float32, and so are their logits.
+    A tile has whole segments. Their keys and values are float32, and so are the logits of a
+    block of queries; two blocks are computed at once, and wait for each other.
     """
     layer, heads = archive.layer, graph.run.config.heads
     length = archive.tokens(graph.run.tokens - graph.tokens)
-    lines = heads * asking
+    own_lines = heads // layer.kv_heads * asking
+    lines = layer.kv_heads * min(own_lines, BLOCK)
     graph.wait()
-    queries = graph.op([q], lines * layer.key_dim * FLOAT32, dispatches=3, term=RECALL)
-    hidden = graph.op([], 2 * length * layer.kv_heads * FLOAT32, dispatches=8, term=RECALL)
+    size = heads * asking * layer.key_dim * FLOAT32
+    queries = graph.op([q], size, dispatches=3, term=RECALL)
+    size = heads * asking * (layer.value_dim + 1) * FLOAT32
+    read = graph.op([], size, dispatches=0, term=RECALL)  # by the blocks so far
+    limits = graph.op([], 2 * length * layer.kv_heads * FLOAT32, dispatches=8, term=RECALL)
     one = (layer.row_elements + 2 * lines) * FLOAT32  # bytes of a token
     most = max(1, TILE // (one * SEGMENT_TOKENS)) * SEGMENT_TOKENS
-    first = min(length, most)
-    for tile in (first, min(length - first, most)):
+    whole = (
+        length // SEGMENT_TOKENS * SEGMENT_TOKENS
+    )  # the newest tokens are a tile of their own
+    first = min(whole, most) or length
+    rest = whole - first if whole > first else length - first
+    for tile in (first, min(rest, most)):
         packed = graph.op([], tile * archive.token_bytes, dispatches=2, term=RECALL)
         vectors = read_vectors(graph, layer, tile, packed)
-        attend_to(graph, layer, lines, tile, (queries, hidden, *vectors))
+        attend_to(graph, layer, lines, tile, (queries, limits, *vectors))
+        if whole <= first == tile and own_lines > BLOCK:  # two blocks of the same tile
+            attend_to(graph, layer, lines, tile, (queries, limits, *vectors))
+    graph.op([read], size, dispatches=2, term=RECALL)
     graph.wait()
 
 
 def read_vectors(
     graph: Graph, layer: Layer, length: int, packed: Buffer
 ) -> tuple[Buffer, Buffer]:
-    """Queue the unpacking of `length` keys and values to float32."""
+    """Queue the unpacking of `length` keys and values to float32; values become finite."""
     keys = length * layer.kv_heads * layer.key_dim * FLOAT32
-    values = length * layer.kv_heads * layer.value_dim * FLOAT32
-    return (
-        graph.op([packed], keys, dispatches=8, term=RECALL),
-        graph.op([packed], values, dispatches=8, term=RECALL),
-    )
+    elements = length * layer.kv_heads * layer.value_dim
+    size = elements * FLOAT32
+    unpacked_keys = graph.op([packed], keys, dispatches=8, term=RECALL)
+    values = graph.op([packed], size, dispatches=8, term=RECALL)
+    absolute = graph.op([values], size, dispatches=2, term=RECALL)
+    finite = graph.op([absolute], elements, dispatches=2, term=RECALL)
+    return unpacked_keys, graph.op([values, finite], size, dispatches=2, term=RECALL)
 
 
 def attend_to(
@@ -314,22 +340,17 @@ def attend_to(
 ) -> None:
     """Queue the attention of `lines` queries, of all heads, to `length` keys and values.
 
-    arrays: queries, what hides keys, keys and values, in float32.
+    arrays: queries, the limits of the logits, keys and finite values, in float32.
     """
-    queries, hidden, keys, values = arrays
+    queries, limits, keys, values = arrays
     size = lines * length
     logits = graph.op([queries, keys], size * FLOAT32, dispatches=4, term=RECALL)
-    graph.within(logits, [hidden], dispatches=2)
-    absolute = graph.op([logits], size * FLOAT32, dispatches=2, term=RECALL)
-    finite = graph.op([absolute], size, dispatches=2, term=RECALL)
-    weights = graph.op([logits, finite], size * FLOAT32, dispatches=4, term=RECALL)
-    weights = graph.op([weights], size * FLOAT32, dispatches=6, term=RECALL)
-    size = length * layer.kv_heads * layer.value_dim
-    absolute = graph.op([values], size * FLOAT32, dispatches=2, term=RECALL)
-    finite = graph.op([absolute], size, dispatches=2, term=RECALL)
-    values = graph.op([values, finite], size * FLOAT32, dispatches=2, term=RECALL)
+    if graph.metal:
+        seen = graph.op([logits, limits], size, dispatches=2, term=RECALL)
+        logits = graph.op([logits, seen], size * FLOAT32, dispatches=2, term=RECALL)
+    weights = graph.op([logits, limits], size * FLOAT32, dispatches=2, term=RECALL)
     out = lines * layer.value_dim * FLOAT32
-    graph.op([weights, values], 3 * out, dispatches=8, term=RECALL)
+    graph.op([weights, values], 4 * out, dispatches=10, term=RECALL)
 
 
 def read_matching(graph: Graph, archive: LayerArchive, reach: int, q: Buffer) -> None:

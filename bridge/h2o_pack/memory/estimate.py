@@ -60,6 +60,11 @@ def cache_bytes(run: Run) -> int:
     return sum(term.bytes for term in kept(run) if term.name in terms.CACHES)
 
 
+def archive_bytes(run: Run) -> int:
+    """Bytes of archives and sketches in memory, without planning the rest."""
+    return sum(term.bytes for term in kept(run) if term.name == terms.ARCHIVE)
+
+
 def moments(run: Run) -> Iterator[Run]:
     """Yield the run, and with recall also its last chunk that does not read the archive yet.
 

@@ -240,7 +240,7 @@ def recall_plan(workload: Workload) -> RecallPlan | None:
     if recall is None or not recalling:
         return None
     multiply_adds = sum(
-        settings.ask
+        min(settings.ask, workload.step)
         * workload.config.heads
         * (archive.layer.key_dim + archive.layer.value_dim)
         * archive.tokens(tokens)

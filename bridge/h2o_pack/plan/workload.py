@@ -13,7 +13,7 @@ from pathlib import Path
 from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel, best_first
-from h2o_pack.memory.estimate import fits, plan_memory
+from h2o_pack.memory.estimate import archive_bytes, fits, plan_memory
 from h2o_pack.memory.planned_run import Run, backends
 from h2o_pack.memory.storages import (
     DENSE_BITS,
@@ -238,9 +238,9 @@ class Workload(Run):
         archive is as large as after the longest conversation of this workload.
         """
         most = self.config.context
-        endless = self.without_recall().with_context(2 * most)
-        left = limit - self.plan(backend).archive
-        return largest(most, lambda rows: endless.with_max_kv(rows).fits(left, backend), ROWS)
+        endless = self.with_context(2 * most)
+        limit += archive_bytes(endless) - archive_bytes(self)
+        return largest(most, lambda rows: endless.with_max_kv(rows).fits(limit, backend), ROWS)
 
     def largest_context(self, limit: int, backend: str) -> int:
         """Return the most tokens that fit with caches that keep every token; 0 if none do."""

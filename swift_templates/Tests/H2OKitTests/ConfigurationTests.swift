@@ -27,7 +27,7 @@ final class ConfigurationTests: XCTestCase {
         XCTAssertEqual(all.recall, try H2ORecall())
         XCTAssertEqual(
             json(try H2ORecall()),
-            #"{"archive_bits":8,"ask":32,"layers":null,"limit":0,"reach":64,"store":null}"#)
+            #"{"archive_bits":8,"ask":2147483647,"layers":null,"limit":0,"reach":64,"store":null}"#)
     }
 
     func testSettingsOfRecallAreRefusedByTheirNames() {

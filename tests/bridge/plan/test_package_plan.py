@@ -123,5 +123,5 @@ def test_a_package_has_a_plan_for_phones_and_one_for_tablets_whatever_device_is_
     plan = model_plan(resolve("demo"), CacheSpec(max_kv=64), devices=("iPhone 15",))
     phone, tablet = plan.memory_of["phone"], plan.memory_of["tablet"]
     assert plan.memory == phone
-    assert tablet.prefill > phone.prefill
+    assert tablet.decode_peak > phone.decode_peak
     assert (tablet.weights, tablet.caches) == (phone.weights, phone.caches)

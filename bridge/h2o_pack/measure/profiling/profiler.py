@@ -22,13 +22,12 @@ from h2o_pack.measure.profiling.profile_report import (
     SkippedLayer,
 )
 from h2o_pack.progress import ProgressReporter
-from h2o_py.config import H2ORecall
 from h2o_py.families import why_unfit, why_without_scores
 from h2o_py.routing import routed
 
 CHUNK = 128
 """Tokens read at once; fewer tokens need less memory for their attention."""
-PASSAGE = H2ORecall().ask
+PASSAGE = 32
 """Tokens of the repeated passage."""
 
 

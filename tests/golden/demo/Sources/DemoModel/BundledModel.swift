@@ -21,7 +21,7 @@ public enum BundledModel {
     public static func configuration() throws -> H2OConfiguration {
         try H2OConfiguration(
             maxSize: 64, sinkSize: 4, heavyBudget: 32, recentBudget: 28, score: .peak, pinned: [],
-            recall: H2ORecall(ask: 32, reach: 64, archiveBits: 8, layers: nil, limit: 0))
+            recall: H2ORecall(ask: 2147483647, reach: 64, archiveBits: 8, layers: nil, limit: 0))
     }
 
     /// The settings of the caches: the policy of `configuration()`, and the storage of rows. With
