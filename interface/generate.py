@@ -30,7 +30,7 @@ TARGETS = {
     f"{SWIFT}/H2OConfiguration.swift": POLICY,
     f"{SWIFT}/H2ORecall.swift": POLICY,
     f"{SWIFT}/H2OCacheError+Configuration.swift": "interface/errors.toml",
-    f"{SWIFT}/H2OMessage.swift": "interface/errors.toml",
+    f"{SWIFT}/H2OErrorText.swift": "interface/errors.toml",
     f"{SWIFT}/H2OFamilies+Unfit.swift": "h2o_py/families.py",
     f"{SWIFT}/H2OStorage.swift": STORAGES,
 }

@@ -54,7 +54,7 @@ RESULTS = {
     "update": ("h2o_pack.package.update.UpdateResult",),
     "vendor": ("h2o_pack.package.package_result.VendorResult",),
     "verify": ("h2o_pack.verify.check.Verification",),
-    "parity": ("h2o_pack.parity.parity_report.Report",),
+    "parity": ("h2o_pack.parity.parity_report.ParityReport",),
     "doctor": (
         "h2o_pack.doctor.finding.Checkup",
         "h2o_pack.doctor.app.AppCheckup",

@@ -6,15 +6,15 @@ docs/results/answers.md. `make real-results` measures docs/results/chat.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from docs.docgen.markdown import replaced, table
 from h2o_pack.measure.evaluation.evaluation_report import (
     TEXT_KL,
     Cell,
+    EvaluationReport,
     GroupResult,
-    Report,
     read,
 )
 from h2o_pack.measure.evaluation.statistics import Estimate, compare, estimate
@@ -32,7 +32,6 @@ CACHES = {
     "default": "eviction alone",
     "default+recall": "eviction and recall",
 }
-LONG_CACHES = {**CACHES, "default+recall[ask=512]": "recall, `--recall-ask 512`"}
 TASKS = {
     "asked": "a fact in the text",
     "wording": "a fact, asked in other words",
@@ -48,25 +47,25 @@ MOST_COLUMNS = 7
 """The most caches side by side that a page shows."""
 
 
-def short_table(report: Report) -> str:
+def short_table(report: EvaluationReport) -> str:
     """Return a table of CACHES: the share of right answers in each task, and `sizes`."""
-    cells = cells_of(report, SHORTER, CACHES)
+    cells = cells_of(report, SHORTER)
     rows = [(title, *(figure(c.metrics[task]) for c in cells)) for task, title in TASKS.items()]
     head = f"right in {samples_of(report)} conversations of {SHORTER:,} tokens"
     return table((head, *CACHES.values()), [*rows, *sizes(cells)])
 
 
-def long_table(report: Report) -> str:
-    """Return a table of LONG_CACHES: the share of right answers, and `sizes`."""
-    cells = cells_of(report, LONGER, LONG_CACHES)
+def long_table(report: EvaluationReport) -> str:
+    """Return a table of CACHES: the share of right answers, and `sizes`."""
+    cells = cells_of(report, LONGER)
     group = report.experiments[0].groups[0]
     right = [figure(estimate(right_by_sample(group, cell))) for cell in cells]
     head = f"{samples_of(report)} conversations of {LONGER:,} tokens"
-    return table((head, *LONG_CACHES.values()), [("right answers", *right), *sizes(cells)])
+    return table((head, *CACHES.values()), [("right answers", *right), *sizes(cells)])
 
 
-def cells_of(report: Report, length: int, caches: Mapping[str, str]) -> list[Cell]:
-    """Return the cells of these caches that keep all tokens, or have the rows of BUDGET.
+def cells_of(report: EvaluationReport, length: int) -> list[Cell]:
+    """Return the cells of CACHES that keep all tokens, or have the rows of BUDGET.
 
     length: of the conversations, in tokens.
     """
@@ -76,10 +75,10 @@ def cells_of(report: Report, length: int, caches: Mapping[str, str]) -> list[Cel
         for cell in group.cells
         if cell.length == length and cell.budget in ("all", BUDGET)
     }
-    return [measured[name] for name in caches]
+    return [measured[name] for name in CACHES]
 
 
-def samples_of(report: Report) -> int:
+def samples_of(report: EvaluationReport) -> int:
     """Return the number of conversations."""
     return report.experiments[0].samples * len(report.seeds)
 
@@ -99,7 +98,7 @@ def figure(estimate: Estimate, digits: int = 2) -> str:
     return f"{estimate.mean:.{digits}f}{interval if estimate.low < estimate.high else ''}"
 
 
-def sections(report: Report) -> str:
+def sections(report: EvaluationReport) -> str:
     """Return all tables of a report: of each group the caches, and then the tasks."""
     seeds = ", ".join(map(str, report.seeds))
     origin = f"Model {report.model.name}; {report.text}; seeds {seeds}. {report.machine}."

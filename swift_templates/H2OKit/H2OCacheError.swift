@@ -69,38 +69,38 @@ extension H2OCacheError {
         case .invalidConfiguration(let problem, let layer):
             (layer.map { "layers[\($0)] of the H2O budgets: " } ?? "") + problem.text
         case .layerKeepsOwnCache(let layer, let setting, let model, let evicting):
-            H2OMessage.recallLayers(
+            H2OErrorText.recallLayers(
                 setting: setting, layer: layer, family: model,
                 known: evicting.map(String.init).joined(separator: ", "))
         case .wrongLayerCount(let found, let expected, let model):
-            H2OMessage.wrongLayerCount(layers: found, family: model, caches: expected)
+            H2OErrorText.wrongLayerCount(layers: found, family: model, caches: expected)
         case .unfitModel(let model, let reason):
-            H2OMessage.unfitModel(family: model, reason: reason)
+            H2OErrorText.unfitModel(family: model, reason: reason)
         case .excludedOption(let parameter):
-            H2OMessage.excludedOption(
+            H2OErrorText.excludedOption(
                 option: parameter,
                 reason:
                     "an H2O configuration bounds the cache by maxSize, and its storage says how "
                     + "rows are quantized")
         case .recentWithoutBound(let storage):
-            H2OMessage.recentWithoutBound(kv: storage.rawValue)
+            H2OErrorText.recentWithoutBound(kv: storage.rawValue)
         case .otherBudgetsFormat(let found, let known, let file):
-            place(file) + H2OMessage.otherFormat(found: "\(found)", format: "\(known)")
+            place(file) + H2OErrorText.otherFormat(found: "\(found)", format: "\(known)")
         case .otherFormat(let found, let known, let file):
             place(file)
-                + H2OMessage.otherStateFormat(
+                + H2OErrorText.otherStateFormat(
                     found: found, known: known.joined(separator: ", "))
         case .damaged(let reason, let file):
-            H2OMessage.damaged(place: file?.path ?? "the saved cache", reason: reason)
+            H2OErrorText.damaged(place: file?.path ?? "the saved cache", reason: reason)
         case .otherModel(let found, let expected, let file):
-            place(file) + H2OMessage.otherModel(found: found, expected: expected)
+            place(file) + H2OErrorText.otherModel(found: found, expected: expected)
         case .otherSettings(let found, let expected, let file):
-            place(file) + H2OMessage.otherSettings(found: found, expected: expected)
-        case .otherTemplate(let file): place(file) + H2OMessage.otherTemplate()
-        case .noSpace(let file): place(file) + H2OMessage.noSpace()
-        case .locked(let file): place(file) + H2OMessage.locked()
+            place(file) + H2OErrorText.otherSettings(found: found, expected: expected)
+        case .otherTemplate(let file): place(file) + H2OErrorText.otherTemplate()
+        case .noSpace(let file): place(file) + H2OErrorText.noSpace()
+        case .locked(let file): place(file) + H2OErrorText.locked()
         case .notSavable(let index, let found):
-            H2OMessage.notAnH2oCache(index: index, found: found)
+            H2OErrorText.notAnH2oCache(index: index, found: found)
         case .archive(let failure): failure.text
         }
     }
@@ -110,8 +110,8 @@ extension H2OCacheError {
 
 extension MLXFast.H2OArchiveFailure {
     fileprivate var text: String {
-        let reason = error == 0 ? H2OMessage.changed : String(cString: strerror(error))
-        let message = H2OMessage.ofCore(problem.rawValue) { $0 == "path" ? path : reason }
+        let reason = error == 0 ? H2OErrorText.changed : String(cString: strerror(error))
+        let message = H2OErrorText.ofCore(problem.rawValue) { $0 == "path" ? path : reason }
         return message?.all ?? problem.rawValue
     }
 }
@@ -169,7 +169,7 @@ extension H2OCacheError {
                 known: refusal.text("known").components(separatedBy: ", "))
             return
         }
-        let message = H2OMessage.ofCore(refusal.code) {
+        let message = H2OErrorText.ofCore(refusal.code) {
             String(refusal.values[$0, default: ""].prefix(80))
         }
         self = .damaged(reason: message?.what ?? "\(refusal.code) \(refusal.values)")

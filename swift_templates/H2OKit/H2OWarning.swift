@@ -15,7 +15,7 @@ enum H2OWarning {
 
     private static func text(of notice: MLXFast.H2OError) -> String {
         MLXFast.H2OArchiveFailure(notice).map { H2OCacheError.archive($0).localizedDescription }
-            ?? H2OMessage.ofCore(notice.code) { _ in "" }?.all ?? notice.code
+            ?? H2OErrorText.ofCore(notice.code) { _ in "" }?.all ?? notice.code
     }
 
     private static let lock = NSLock()

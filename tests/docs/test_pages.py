@@ -271,6 +271,20 @@ def test_what_recall_costs_a_token_is_what_the_plan_estimates():
     assert f"the {hand_overs} hand-overs" in page
 
 
+def test_what_recall_costs_a_prompt_is_what_follows_from_its_logits():
+    page = " ".join((ROOT / "docs/memory-plan.md").read_text("utf-8").split())
+    config, tokens = described.model().config, 16384
+    logits = len(config.layers) * config.heads * 512 * tokens
+    moved = 34 * logits
+    assert f"{logits / 1e9:.1f} billion logits" in page
+    assert f"{moved / 1e9:.0f} GB in all" in page
+    devices = [catalogue().find(name)[0] for name in ("iPhone 15 Pro", "iPad Pro 11-inch (M4)")]
+    phone, tablet = (moved / (0.8 * device.bandwidth) for device in devices)
+    assert f"{phone:.1f} seconds on an iPhone 15 Pro and {tablet:.1f} on an iPad" in page
+    arithmetic = 2 * 2 * logits * config.layers[0].key_dim / 2e12
+    assert f"{arithmetic:.1f} seconds of arithmetic" in page
+
+
 def test_the_sample_is_what_the_command_prints():
     page = plan_pictures.PAGE.read_text("utf-8")
     assert replaced(page, plan_pictures.MARK, plan_pictures.sample()) == page, STALE

@@ -15,7 +15,7 @@ from h2o_pack.memory.cache_bytes import (
     plain_kv_bytes,
     row_bytes,
 )
-from h2o_pack.memory.planned_run import Backend, Run
+from h2o_pack.memory.planned_run import Backend, PlannedRun
 from h2o_pack.memory.queue import Buffer, Graph
 from h2o_pack.memory.terms import RECALL
 from h2o_pack.model import Layer
@@ -28,7 +28,7 @@ UNPACKED = 32 << 20  # bytes of keys, values and logits at once (cexport/h2o/fal
 
 
 def peak_of(
-    run: Run, backend: Backend, tokens: int, logits: int
+    run: PlannedRun, backend: Backend, tokens: int, logits: int
 ) -> tuple[dict[str, int], float]:
     """Return the bytes by term at a step's moment of most memory, and the length of the queue.
 
@@ -180,7 +180,7 @@ def full_attention(
     return graph.new([out], heads * layer.value_dim)
 
 
-def stored_bytes(run: Run, layer: Layer, cache: H2OConfig, rows: int) -> int:
+def stored_bytes(run: PlannedRun, layer: Layer, cache: H2OConfig, rows: int) -> int:
     """Bytes of `rows` rows; a mixed cache stores a chunk with the bits of its ring."""
     storage, element = run.storage, run.config.element_bytes
     heavy = row_bytes(layer, storage.heavy, storage.group_size, element)
@@ -504,7 +504,7 @@ def queue_logits(graph: Graph, hidden: Buffer, tokens: int) -> None:
 RUNGS = 4  # how many lengths to try between one length and its double
 
 
-def prefill_peak(run: Run, backend: Backend) -> dict[str, int]:
+def prefill_peak(run: PlannedRun, backend: Backend) -> dict[str, int]:
     """Bytes by term at the moment of most memory in any prompt of up to `tokens` tokens.
 
     If all caches are bounded, the moment is in the last chunk. Otherwise an earlier chunk may
@@ -528,7 +528,7 @@ def prefill_peak(run: Run, backend: Backend) -> dict[str, int]:
 
 
 @lru_cache(maxsize=4096)
-def last_chunk_peak(run: Run, backend: Backend) -> tuple[dict[str, int], bool]:
+def last_chunk_peak(run: PlannedRun, backend: Backend) -> tuple[dict[str, int], bool]:
     """Bytes by term at the moment of most memory in the last chunk of a prompt.
 
     Also returns whether MLX ends the tasks of the longest chunk, which has `step` tokens, by
@@ -577,6 +577,6 @@ def spacing_below(length: int) -> int:
     return 1 << max(0, (length - 1).bit_length() - RUNGS.bit_length())
 
 
-def decode_peak(run: Run, backend: Backend) -> dict[str, int]:
+def decode_peak(run: PlannedRun, backend: Backend) -> dict[str, int]:
     """Bytes by term at the moment of most memory while one token is generated."""
     return peak_of(run, backend, 1, 1)[0]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from h2o_pack.memory import terms
 from h2o_pack.memory.cache_bytes import evicting_kv_bytes, grown, ledger_bytes, plain_kv_bytes
 from h2o_pack.memory.chunk import decode_peak, prefill_peak, total
-from h2o_pack.memory.planned_run import Backend, Run
+from h2o_pack.memory.planned_run import Backend, PlannedRun
 from h2o_pack.memory.terms import MemoryPlan, Term
 from h2o_pack.model import Layer
 from h2o_py.config import H2OConfig
@@ -40,13 +40,13 @@ MEANINGS = {
 
 
 @lru_cache(maxsize=4096)
-def plan_memory(run: Run, backend: Backend) -> MemoryPlan:
+def plan_memory(run: PlannedRun, backend: Backend) -> MemoryPlan:
     """Plan the memory of a run on a backend, at its moment of most memory."""
     plans = [plan_at(moment, backend) for moment in moments(run)]
     return replace(max(plans, key=lambda plan: plan.total), context=run.tokens)
 
 
-def fits(run: Run, backend: Backend, limit: int) -> bool:
+def fits(run: PlannedRun, backend: Backend, limit: int) -> bool:
     """Return whether the planned memory of a run is at most `limit` bytes.
 
     A run whose weights and caches alone are larger is not planned, which takes much longer.
@@ -55,17 +55,17 @@ def fits(run: Run, backend: Backend, limit: int) -> bool:
     return least <= limit and plan_memory(run, backend).total <= limit
 
 
-def cache_bytes(run: Run) -> int:
+def cache_bytes(run: PlannedRun) -> int:
     """Bytes of the full caches, with their ledgers, without planning the rest."""
     return sum(term.bytes for term in kept(run) if term.name in terms.CACHES)
 
 
-def archive_bytes(run: Run) -> int:
+def archive_bytes(run: PlannedRun) -> int:
     """Bytes of archives and sketches in memory, without planning the rest."""
     return sum(term.bytes for term in kept(run) if term.name == terms.ARCHIVE)
 
 
-def moments(run: Run) -> Iterator[Run]:
+def moments(run: PlannedRun) -> Iterator[PlannedRun]:
     """Yield the run, and with recall also its last chunk that does not read the archive yet.
 
     That chunk may take more memory than later ones, because reading empties MLX's queue.
@@ -77,7 +77,7 @@ def moments(run: Run) -> Iterator[Run]:
             yield replace(run, context=rows + run.step)
 
 
-def plan_at(run: Run, backend: Backend) -> MemoryPlan:
+def plan_at(run: PlannedRun, backend: Backend) -> MemoryPlan:
     """Plan the memory of the end of a run."""
     model = run.model
     prefill, decode = prefill_peak(run, backend), decode_peak(run, backend)
@@ -125,7 +125,7 @@ def plan_at(run: Run, backend: Backend) -> MemoryPlan:
     )
 
 
-def kept(run: Run) -> Iterator[Term]:
+def kept(run: PlannedRun) -> Iterator[Term]:
     """Yield the terms of arrays that last from token to token, after `context` tokens."""
     sizes = {
         terms.KV: sum(kv_bytes(layer, cache, run) for layer, cache in run.pairs),
@@ -151,7 +151,7 @@ def kept(run: Run) -> Iterator[Term]:
         yield Term(terms.THOUGHTS, sum(sizes.values()), "exact", MEANINGS[terms.THOUGHTS])
 
 
-def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run) -> int:
+def kv_bytes(layer: Layer, cache: H2OConfig | None, run: PlannedRun) -> int:
     """Bytes of one layer's keys and values."""
     element = run.config.element_bytes
     if cache is not None:
@@ -160,7 +160,7 @@ def kv_bytes(layer: Layer, cache: H2OConfig | None, run: Run) -> int:
     return plain_kv_bytes(layer, grown(run.tokens, most), element)
 
 
-def rounding(run: Run, backend: Backend) -> int:
+def rounding(run: PlannedRun, backend: Backend) -> int:
     """Estimate the bytes lost by whole pages: half a page per array of the layers' weights.
 
     A quantized tensor has three arrays: words, scales and biases.

@@ -16,7 +16,7 @@ from h2o_py.config import H2OConfig, H2ORecall
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """A model with its caches, and how it reads text.
 
     caches: one per layer, None for layers that keep mlx_lm's cache. kv: storage of rows.

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from h2o_pack.memory.cache_bytes import FLOAT32, paged
-from h2o_pack.memory.planned_run import Backend, Run
+from h2o_pack.memory.planned_run import Backend, PlannedRun
 
 MEGA = 1 << 20
 
@@ -47,7 +47,7 @@ class Graph:
     element of activations. waits: after how many dispatches the queue is emptied.
     """
 
-    def __init__(self, run: Run, backend: Backend, tokens: int) -> None:
+    def __init__(self, run: PlannedRun, backend: Backend, tokens: int) -> None:
         self.run = run
         self.backend = backend
         self.metal = backend.metal

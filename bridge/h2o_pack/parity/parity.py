@@ -19,7 +19,7 @@ from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder, from_here
 from h2o_pack.measure.machine import describe, scoring_kernels
 from h2o_pack.models.config import read_config
 from h2o_pack.parity import swift, text, text_program
-from h2o_pack.parity.parity_report import CaseResult, Level, Report
+from h2o_pack.parity.parity_report import CaseResult, Level, ParityReport
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring.fetch import Origin
 from h2o_py._pins import VERSIONS
@@ -43,7 +43,7 @@ def run_parity(
     require_swift: bool = False,
     upstream: Path | Origin | None = None,
     progress: ProgressReporter = silent,
-) -> Report:
+) -> ParityReport:
     """Build the package if a level needs Swift, record runs of mlx-lm and check the levels.
 
     levels: names of LEVELS. Without a Swift toolchain the levels IN_SWIFT are reported as
@@ -102,14 +102,14 @@ def report_of(
     host: str = "",
     *,
     levels: Collection[Level],
-) -> Report:
+) -> ParityReport:
     """Return the report on a package; tokens: of the recorded run."""
     from h2o_py.config import H2OConfig, without_warnings
 
     first = record.models[0]
     with without_warnings():
         config = H2OConfig.from_dict(first.config)
-    return Report(
+    return ParityReport(
         package=str(package),
         model=first.model,
         max_kv=config.max_size if config.evicts else 0,

@@ -112,7 +112,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Report(Result):
+class ParityReport(Result):
     """The results of parity on a package."""
 
     package: Annotated[str, doc("The package's folder.")]
@@ -136,7 +136,7 @@ class Report(Result):
         return any(level.verdict == DIFFERENT for level in self.levels)
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: ParityReport, console: Console) -> None:
     """Show the report at a terminal; each of several models has a table."""
     bound = f"max_kv {report.max_kv}" if report.max_kv else "every token kept"
     title = f"{report.model}, {bound}"

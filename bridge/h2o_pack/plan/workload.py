@@ -14,7 +14,7 @@ from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.memory.estimate import archive_bytes, fits, plan_memory
-from h2o_pack.memory.planned_run import Run, backends
+from h2o_pack.memory.planned_run import PlannedRun, backends
 from h2o_pack.memory.storages import (
     DENSE_BITS,
     Storage,
@@ -175,7 +175,7 @@ TOKENS = 256  # the largest context is rounded down to a multiple of this: cache
 
 
 @dataclass(frozen=True)
-class Workload(Run):
+class Workload(PlannedRun):
     """A run, with its plan and the settings that its caches have in common.
 
     common, warnings: the configuration that all caches share and its warnings.

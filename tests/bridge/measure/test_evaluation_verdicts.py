@@ -11,7 +11,7 @@ from msgspec import structs
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation import evaluation_report as reports
 from h2o_pack.measure.evaluation import reading
-from h2o_pack.measure.evaluation.evaluation_report import Report
+from h2o_pack.measure.evaluation.evaluation_report import EvaluationReport
 from h2o_pack.measure.evaluation.preset import load_preset
 from h2o_pack.measure.evaluation.runner import Share, load_for_evaluation, run, write
 from h2o_pack.measure.evaluation.statistics import (
@@ -87,7 +87,7 @@ def changed(report, contender, **metrics):
         entry["metrics"].update(msgspec.to_builtins(metrics))
     else:
         cells.remove(entry)
-    return msgspec.convert(document, Report)
+    return msgspec.convert(document, EvaluationReport)
 
 
 def test_a_figure_outside_the_interval_does_not_reproduce(report):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from h2o_pack.measure.machine import describe
-from h2o_pack.parity.parity_report import CaseResult, Difference, Level, Report
+from h2o_pack.parity.parity_report import CaseResult, Difference, Level, ParityReport
 from h2o_pack.results import to_json
 
 EQUAL = CaseResult(
@@ -33,7 +33,7 @@ WHOLE_MODEL = replace(
     first_difference=Difference(None, 5, "token", "Swift chose 3, Python 4"),
     ties=(Difference(None, 2, "tie", "near tie: 1 and 2"),),
 )
-REPORT = Report(
+REPORT = ParityReport(
     "build/Demo",
     "demo",
     512,  # of a context too short for an eviction

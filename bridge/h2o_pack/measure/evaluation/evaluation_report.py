@@ -95,7 +95,7 @@ class ModelIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Result):
+class EvaluationReport(Result):
     """A preset's results on one model."""
 
     preset: str
@@ -124,7 +124,7 @@ class Report(Result):
 class Evaluation(Result):
     """The results of one run, one report per model."""
 
-    reports: tuple[Report, ...]
+    reports: tuple[EvaluationReport, ...]
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,14 @@ def baseline_of(key: CellKey, group: Group, keys: Sequence[CellKey]) -> CellKey 
     return None
 
 
-def read(path: Path) -> Report:
+def read(path: Path) -> EvaluationReport:
     """Read a report. Raises UserError: the file cannot be read or is not a report."""
-    return read_json(path, Report, "a report", "Give the results.json of `h2o-pack eval`.")
+    return read_json(
+        path, EvaluationReport, "a report", "Give the results.json of `h2o-pack eval`."
+    )
 
 
-def differences(earlier: Report, now: Report) -> list[str]:
+def differences(earlier: EvaluationReport, now: EvaluationReport) -> list[str]:
     """Return a sentence for each difference between two reports.
 
     Figures differ if their intervals in the two runs do not overlap.
@@ -246,7 +248,7 @@ FACTS, TEXT_KL = "asked", "text_kl"
 """The metrics of losses: answered facts, and the divergence from the full cache."""
 
 
-def losses(report: Report) -> LossTable | None:
+def losses(report: EvaluationReport) -> LossTable | None:
     """Return the losses of full caches and of the default policy's caches, by storage and rows.
 
     Only samples with facts count. Samples of different lengths cannot be compared, so the

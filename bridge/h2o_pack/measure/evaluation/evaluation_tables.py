@@ -12,7 +12,7 @@ from rich.console import Console
 
 from h2o_pack.files.toml import load
 from h2o_pack.measure.evaluation import reading
-from h2o_pack.measure.evaluation.evaluation_report import Cell, GroupResult, Report
+from h2o_pack.measure.evaluation.evaluation_report import Cell, EvaluationReport, GroupResult
 from h2o_pack.measure.evaluation.statistics import LEAST_SAMPLES
 from h2o_pack.measure.tables import Table, markdown_table, page_head, print_table
 from h2o_pack.printing import caption
@@ -68,7 +68,7 @@ AGAINST = "against the baseline"
 CERTAIN = ("better", "worse")
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: EvaluationReport, console: Console) -> None:
     """Show every table of a report at a terminal, with means but without intervals."""
     for experiment in report.experiments:
         for group in experiment.groups:
@@ -78,7 +78,7 @@ def print_report(report: Report, console: Console) -> None:
     caption(origin(report), console, "")
 
 
-def render(report: Report) -> str:
+def render(report: EvaluationReport) -> str:
     """Return the Markdown page of a report."""
     head = page_head("h2o-pack eval --output", report.title)
     how, _ = load(Path(__file__).with_name("page.toml"))
@@ -94,7 +94,7 @@ def render(report: Report) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def origin(report: Report) -> str:
+def origin(report: EvaluationReport) -> str:
     """Return two sentences that name the model, the text, the seeds and the machine."""
     model = report.model
     return (

@@ -33,9 +33,9 @@ from h2o_pack.measure.evaluation.contenders import (
 from h2o_pack.measure.evaluation.evaluation_report import (
     CellKey,
     Evaluation,
+    EvaluationReport,
     ExperimentResult,
     ModelIdentity,
-    Report,
 )
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.statistics import CONFIDENCE
@@ -193,7 +193,7 @@ def evaluate(
             "--compare takes the report of one model", "Choose the model with --model."
         )
     earlier = None if compare is None else evaluation_report.read(compare)
-    reports, finished = list[Report](), list[FinishedUnits]()
+    reports, finished = list[EvaluationReport](), list[FinishedUnits]()
     for name in models:
         say(f"loading {name}")
         loaded = load_for_evaluation(
@@ -212,7 +212,7 @@ def evaluate(
     return Evaluation(reports=tuple(reports)), unlike
 
 
-def write(results: Report, folder: Path) -> None:
+def write(results: EvaluationReport, folder: Path) -> None:
     """Write results.json, losses.json if losses were measured, and the page."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json_by_lines(msgspec.to_builtins(results), CELL_DEPTH)
@@ -290,7 +290,7 @@ def run(
     share: Share,
     say: ProgressReporter,
     finished: FinishedUnits | None = None,
-) -> Report:
+) -> EvaluationReport:
     """Run this process's share of a preset on a loaded model, and gather the results of all.
 
     finished: what an interrupted run finished; None to run all. Raises UserError: the text is
@@ -323,7 +323,7 @@ def run(
     for unit, rows in zip(units, all_outcomes, strict=True):
         for contender, outcomes in zip(unit.contenders, rows, strict=True):
             results[unit.number].setdefault((unit.length, contender), []).extend(outcomes)
-    return Report(
+    return EvaluationReport(
         preset=preset.name,
         title=preset.title,
         model=ModelIdentity(loaded.name, loaded.sha256),

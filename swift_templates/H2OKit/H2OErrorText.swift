@@ -2,7 +2,7 @@
 
 /// The texts of errors of caches and archives, and of notices that a cache continues without scores
 /// or recall. Python has the same.
-enum H2OMessage {
+enum H2OErrorText {
     static let changed = "its content has changed"
 
     static func otherFormat(found: String, format: String) -> String {
