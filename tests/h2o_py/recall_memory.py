@@ -1,9 +1,9 @@
 """Resident memory of reading a long archive, of one layer of Qwen3-4B's shapes.
 
-    python -m tests.h2o_py.recall_memory memory|FOLDER [TOKENS]
+    python -m tests.h2o_py.recall_memory memory|FOLDER TOKENS ASK
 
-Prints JSON: MiB resident before the last tokens of a prompt and a generated one read, and the
-most during it. Linux only.
+Prints JSON: MiB resident before the last ASK tokens of a prompt and a generated one read, and
+the most during it. Linux only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from h2o_py import H2OConfig, H2ORecall
 from h2o_py.cache import H2OKVCache
 from tests.h2o_py.cases import step
 
-QUERY_HEADS, KV_HEADS, DIM, ASK, ROWS = 32, 8, 128, 32, 1024
+QUERY_HEADS, KV_HEADS, DIM, ROWS = 32, 8, 128, 1024
 MIB = 1024
 
 
@@ -46,11 +46,11 @@ def filled(recall: H2ORecall, count: int) -> H2OKVCache:
     return cache
 
 
-def main(store: str, count: int) -> None:
-    recall = H2ORecall(ask=ASK, store=None if store == "memory" else store)
+def main(store: str, count: int, ask: int) -> None:
+    recall = H2ORecall(ask=ask, store=None if store == "memory" else store)
     cache = filled(recall, count)
     prompt, generated = (
-        [tokens(new, heads) for heads in (QUERY_HEADS, KV_HEADS, KV_HEADS)] for new in (ASK, 1)
+        [tokens(new, heads) for heads in (QUERY_HEADS, KV_HEADS, KV_HEADS)] for new in (ask, 1)
     )
     mx.eval(prompt, generated)
     mx.clear_cache()
@@ -73,4 +73,4 @@ def main(store: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 32768)
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -52,7 +52,9 @@ def attention(queries, keys, values, sees, sinks=None):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize(("ask", "with_sinks"), [(1, False), (4, True), (12, False)])
+@pytest.mark.parametrize(
+    ("ask", "with_sinks"), [(1, False), (4, True), (12, False), (LARGEST, True)]
+)
 def test_the_last_tokens_of_a_prompt_attend_to_all_tokens(name, ask, with_sinks):
     cache, calls = H2OKVCache(config(ask=ask), BACKENDS[name]), []
     sinks = mx.random.normal((4,)) if with_sinks else None
