@@ -34,9 +34,9 @@ mx::array scaled_queries(
   return mx::reshape(wide, {shape[0], archive.heads().kv_heads, lines, shape[3]}, s);
 }
 
-/// float32 [B, Hkv, 1, n] for the n positions from the archive's first to the end, which logits
-/// must be below to be seen: -infinity for those in the head's rows, else infinity.
-mx::array limits_of_kept(
+/// What is added to the logits of the n positions from the archive's first to the end, float32
+/// [B, Hkv, 1, n]: -infinity for those in the head's rows, which hides them, else 0.
+mx::array bias_of_kept(
     const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
   const int first = archive.first(), count = reading.end - first;
   const auto& kept = reading.kept;
@@ -45,22 +45,29 @@ mx::array limits_of_kept(
       mx::less(kept, mx::array(reading.end), s), s);
   auto column =
       mx::where(inside, mx::subtract(kept, mx::array(first), s), mx::array(count), s);
-  auto limits =
-      mx::full({kept.shape(0), kept.shape(1), count + 1}, infinity, mx::float32, s);
+  auto bias = mx::zeros({kept.shape(0), kept.shape(1), count + 1}, mx::float32, s);
   auto hiding = mx::full(column.shape(), -infinity, mx::float32, s);
-  limits = mx::put_along_axis(limits, column, hiding, 2, s);
-  return mx::expand_dims(sliced(limits, 2, 0, count, s), 2, s);
+  bias = mx::put_along_axis(bias, column, hiding, 2, s);
+  return mx::expand_dims(sliced(bias, 2, 0, count, s), 2, s);
 }
 
-/// `logits` with -infinity where they are not below their limits, or NaN.
-mx::array below(const mx::array& logits, const mx::array& limits, mx::StreamOrDevice s) {
-  return mx::where(mx::less(logits, limits, s), logits, mx::array(-infinity), s);
-}
+/// Keys and values in float32 [B, Hkv, n, D], and what is added to the logits, [B, Hkv, 1, n].
+struct Tile {
+  mx::array keys, values, bias;
+};
 
-/// `values` with 0 for NaN and infinities: a hidden position's value, times 0, must be 0.
-mx::array finite(const mx::array& values, mx::StreamOrDevice s) {
-  auto is_finite = mx::less(mx::abs(values, s), mx::array(infinity), s);
-  return mx::where(is_finite, values, mx::array(0.0f), s);
+/// Hides keys that are not finite. NaN and infinities become 0, because 0 times them is NaN.
+Tile finite(const Tile& tile, mx::StreamOrDevice s) {
+  auto are_finite = [&](const mx::array& a) {
+    return mx::less(mx::abs(a, s), mx::array(infinity), s);
+  };
+  const mx::array zero(0.0f);
+  const auto keys = are_finite(tile.keys);
+  const auto is_seen = mx::expand_dims(mx::all(keys, 3, false, s), 2, s);
+  return {
+      mx::where(keys, tile.keys, zero, s),
+      mx::where(are_finite(tile.values), tile.values, zero, s),
+      mx::where(is_seen, tile.bias, mx::array(-infinity), s)};
 }
 
 /// `read` with the shapes of the queries before their heads were grouped.
@@ -181,8 +188,8 @@ class ArchivedRows {
 
 /// Gathers the chosen rows of an archive for a GPU. Inputs: chosen int32 [B, Hkv, k], and those
 /// of ArchivedRows. Outputs: keys and values in float32, [B, Hkv, k, D], and what
-/// their logits must be below, float32 [B, Hkv, 1, k]: -infinity where nothing was chosen or can
-/// be read, else infinity.
+/// is added to their logits, float32 [B, Hkv, 1, k]: -infinity where nothing was chosen or can be
+/// read, else 0.
 class Gatherer {
  public:
   explicit Gatherer(const Archive& archive) : rows_(archive) {
@@ -193,12 +200,12 @@ class Gatherer {
     const int32_t* positions = chosen.data<int32_t>();
     const int count = chosen.shape(2);
     const bool is_readable = rows_.can_read(positions, chosen.size());
-    float* limits = out[2].data<float>();
+    float* bias = out[2].data<float>();
     std::memset(out[0].data<char>(), 0, out[0].nbytes());
     std::memset(out[1].data<char>(), 0, out[1].nbytes());
     for (int64_t line = 0; line < int64_t(chosen.size()); ++line) {
       const bool is_read = positions[line] >= 0 && is_readable;
-      limits[line] = is_read ? infinity : -infinity;
+      bias[line] = is_read ? 0.0f : -infinity;
       if (is_read) {
         rows_.read(
             in, int(line / count), positions[line],
@@ -390,9 +397,9 @@ bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
   return !on_gpu(mx::to_stream(s)) && !reading.in_operations;
 }
 
-/// The softmax of logits [B, Hkv, l, n] that are below their limits [B, Hkv, 1, n], where others
-/// get 0, and the logarithm of the sum of exp, [B, Hkv, l]. MLX's exp takes most of the time of
-/// its own softmax on a CPU.
+/// The softmax of logits [B, Hkv, l, n] plus a bias [B, Hkv, 1, n], 0 where the sum is not finite,
+/// and the logarithm of the sum of exp, [B, Hkv, l]. MLX's own softmax takes most of the time of
+/// attention on a CPU.
 class Softmax {
  public:
   void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
@@ -400,11 +407,11 @@ class Softmax {
     const int lines = in[0].shape(2), count = in[0].shape(3);
     for (int64_t line = 0; line < int64_t(out[1].size()); ++line) {
       const float* logits = in[0].data<float>() + line * count;
-      const float* limits = in[1].data<float>() + line / lines * count;
+      const float* bias = in[1].data<float>() + line / lines * count;
       float* weights = out[0].data<float>() + line * count;
       for (int n = 0; n < count; ++n) {
-        const bool is_seen = logits[n] > lowest && logits[n] < limits[n];
-        weights[n] = is_seen ? logits[n] : lowest;
+        const float logit = logits[n] + bias[n];
+        weights[n] = std::abs(logit) < infinity ? logit : lowest;
       }
       const float largest = kernels.largest(weights, count);
       float& total = out[1].data<float>()[line];
@@ -422,34 +429,28 @@ class Softmax {
   }
 };
 
-std::vector<mx::array> softmax_on_cpu(
-    const mx::array& logits, const mx::array& limits, mx::StreamOrDevice s) {
-  auto lines = logits.shape();
-  lines.pop_back();
-  return mx::array::make_arrays(
-      {logits.shape(), lines}, {mx::float32, mx::float32},
-      std::make_shared<OnCpu<Softmax>>(mx::to_stream(s), Softmax()),
-      {mx::contiguous(logits, false, s), mx::contiguous(limits, false, s)});
-}
-
-/// What queries [B, Hkv, G * a, Dk] read from keys and finite values, float32 [B, Hkv, n, D].
+/// What queries [B, Hkv, G * a, Dk] read from a tile, whose keys and values are finite.
 Elsewhere read_tile(
-    const mx::array& queries,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& limits,
-    bool on_cpu,
-    mx::StreamOrDevice s) {
-  auto logits = mx::matmul(queries, mx::swapaxes(keys, 2, 3, s), s);
+    const mx::array& queries, const Tile& tile, bool on_cpu, mx::StreamOrDevice s) {
+  const auto keys = mx::swapaxes(tile.keys, 2, 3, s);
   if (on_cpu) {
-    const auto read = softmax_on_cpu(logits, limits, s);
-    return {mx::matmul(read[0], values, s), read[1]};
+    const auto logits = mx::matmul(queries, keys, s);
+    auto lines = logits.shape();
+    lines.pop_back();
+    const auto read = mx::array::make_arrays(
+        {logits.shape(), lines}, {mx::float32, mx::float32},
+        std::make_shared<OnCpu<Softmax>>(mx::to_stream(s), Softmax()),
+        {mx::contiguous(logits, false, s), mx::contiguous(tile.bias, false, s)});
+    return {mx::matmul(read[0], tile.values, s), read[1]};
   }
-  logits = below(logits, limits, s);
-  auto total = mx::logsumexp(logits, -1, false, s);
-  auto out = mx::matmul(mx::softmax(logits, -1, false, s), values, s);
-  auto reads = mx::expand_dims(mx::greater(total, mx::array(-infinity), s), 3, s);
-  return {mx::where(reads, out, mx::array(0.0f), s), total};
+  // Each operation that reads or writes all logits takes time, so there are few.
+  const auto logits = mx::addmm(tile.bias, queries, keys, 1.0f, 1.0f, s);
+  const auto total = mx::logsumexp(logits, -1, false, s);
+  const auto out = mx::matmul(mx::softmax(logits, -1, false, s), tile.values, s);
+  const auto reads = mx::less(mx::abs(total, s), mx::array(infinity), s);
+  return {
+      mx::where(mx::expand_dims(reads, 3, s), out, mx::array(0.0f), s),
+      mx::where(reads, total, mx::array(-infinity), s)};
 }
 
 } // namespace readings
@@ -469,7 +470,7 @@ std::optional<Elsewhere> read_everything(
     const Reading& reading, const Archive& archive, mx::StreamOrDevice s) {
   using namespace readings;
   const auto queries = scaled_queries(reading, archive, s);
-  const auto limits = limits_of_kept(reading, archive, s);
+  const auto bias = bias_of_kept(reading, archive, s);
   const auto& heads = archive.heads();
   const int lines = queries.shape(2), block = std::min(lines, block_queries);
   const int64_t floats = heads.key_dim + heads.value_dim;
@@ -483,16 +484,17 @@ std::optional<Elsewhere> read_everything(
 
   std::vector<Elsewhere> blocks; // what each block of queries has read so far
   std::optional<Elsewhere> queued;
-  auto add = [&](const std::pair<mx::array, mx::array>& tile, int begin) {
-    const int end = std::min(count, begin + tile.first.shape(2));
-    const auto keys = sliced(tile.first, 2, 0, end - begin, s);
-    const auto values = finite(sliced(tile.second, 2, 0, end - begin, s), s);
-    const auto limits_of_tile = sliced(limits, 3, begin, end, s);
+  auto add = [&](const std::pair<mx::array, mx::array>& rows, int begin) {
+    const int end = std::min(count, begin + rows.first.shape(2));
+    auto cut = [&](const mx::array& a) {
+      return sliced(a, 2, 0, end - begin, s);
+    };
+    const auto tile =
+        finite({cut(rows.first), cut(rows.second), sliced(bias, 3, begin, end, s)}, s);
     for (int i = 0; i * block < lines; ++i) {
       const int last = std::min(lines, (i + 1) * block);
       const auto read = read_tile(
-          sliced(queries, 2, i * block, last, s), keys, values, limits_of_tile,
-          computes_on_cpu(reading, s), s);
+          sliced(queries, 2, i * block, last, s), tile, computes_on_cpu(reading, s), s);
       if (begin == 0) {
         blocks.push_back(read);
       } else {
@@ -587,7 +589,11 @@ mx::array matching_positions(
         estimates(queries, sketch, archive.sketch_layout(), archive.format().dtype, s));
   }
   auto logits = sliced(mx::concatenate(parts, 3, s), 3, 0, count, s);
-  auto best = mx::max(below(logits, limits_of_kept(reading, archive, s), s), 2, false, s);
+  logits = mx::where(
+      mx::less(mx::abs(logits, s), mx::array(infinity), s), logits, mx::array(-infinity),
+      s);
+  const auto bias = mx::squeeze(bias_of_kept(reading, archive, s), 2, s);
+  auto best = mx::add(mx::max(logits, 2, false, s), bias, s);
   auto order = mx::argpartition(mx::negative(best, s), reach - 1, 2, s);
   auto chosen = mx::astype(sliced(order, 2, 0, reach, s), mx::int32, s);
   auto found =
@@ -630,8 +636,8 @@ std::optional<Elsewhere> read_of_token(
     return std::nullopt;
   }
   const auto queries = scaled_queries(reading, archive, s);
-  const auto read =
-      read_tile(queries, gathered[0], finite(gathered[1], s), gathered[2], false, s);
+  const auto tile = finite({gathered[0], gathered[1], gathered[2]}, s);
+  const auto read = read_tile(queries, tile, false, s);
   return ungrouped(read, reading, s);
 }
 

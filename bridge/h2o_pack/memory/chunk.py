@@ -303,7 +303,7 @@ def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer)
     queries = graph.op([q], size, dispatches=3, term=RECALL)
     size = heads * asking * (layer.value_dim + 1) * FLOAT32
     read = graph.op([], size, dispatches=0, term=RECALL)  # by the blocks so far
-    limits = graph.op([], 2 * length * layer.kv_heads * FLOAT32, dispatches=8, term=RECALL)
+    bias = graph.op([], 2 * length * layer.kv_heads * FLOAT32, dispatches=8, term=RECALL)
     one = (layer.row_elements + 2 * lines) * FLOAT32  # bytes of a token
     most = max(1, TILE // (one * SEGMENT_TOKENS)) * SEGMENT_TOKENS
     whole = (
@@ -314,9 +314,9 @@ def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer)
     for tile in (first, min(rest, most)):
         packed = graph.op([], tile * archive.token_bytes, dispatches=2, term=RECALL)
         vectors = read_vectors(graph, layer, tile, packed)
-        attend_to(graph, layer, lines, tile, (queries, limits, *vectors))
+        attend_to(graph, layer, lines, tile, (queries, bias, *vectors))
         if whole <= first == tile and own_lines > BLOCK:  # two blocks of the same tile
-            attend_to(graph, layer, lines, tile, (queries, limits, *vectors))
+            attend_to(graph, layer, lines, tile, (queries, bias, *vectors))
     graph.op([read], size, dispatches=2, term=RECALL)
     graph.wait()
 
@@ -324,15 +324,16 @@ def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer)
 def read_vectors(
     graph: Graph, layer: Layer, length: int, packed: Buffer
 ) -> tuple[Buffer, Buffer]:
-    """Queue the unpacking of `length` keys and values to float32; values become finite."""
-    keys = length * layer.kv_heads * layer.key_dim * FLOAT32
-    elements = length * layer.kv_heads * layer.value_dim
-    size = elements * FLOAT32
-    unpacked_keys = graph.op([packed], keys, dispatches=8, term=RECALL)
-    values = graph.op([packed], size, dispatches=8, term=RECALL)
-    absolute = graph.op([values], size, dispatches=2, term=RECALL)
-    finite = graph.op([absolute], elements, dispatches=2, term=RECALL)
-    return unpacked_keys, graph.op([values, finite], size, dispatches=2, term=RECALL)
+    """Queue the unpacking of `length` keys and values to float32, with 0 for NaN."""
+
+    def finite(dim: int) -> Buffer:
+        elements = length * layer.kv_heads * dim
+        wide = graph.op([packed], elements * FLOAT32, dispatches=8, term=RECALL)
+        absolute = graph.op([wide], elements * FLOAT32, dispatches=2, term=RECALL)
+        mask = graph.op([absolute], elements, dispatches=2, term=RECALL)
+        return graph.op([wide, mask], elements * FLOAT32, dispatches=2, term=RECALL)
+
+    return finite(layer.key_dim), finite(layer.value_dim)
 
 
 def attend_to(
@@ -340,15 +341,12 @@ def attend_to(
 ) -> None:
     """Queue the attention of `lines` queries, of all heads, to `length` keys and values.
 
-    arrays: queries, the limits of the logits, keys and finite values, in float32.
+    arrays: queries, the bias of the logits, keys and values, in float32.
     """
-    queries, limits, keys, values = arrays
+    queries, bias, keys, values = arrays
     size = lines * length
-    logits = graph.op([queries, keys], size * FLOAT32, dispatches=4, term=RECALL)
-    if graph.metal:
-        seen = graph.op([logits, limits], size, dispatches=2, term=RECALL)
-        logits = graph.op([logits, seen], size * FLOAT32, dispatches=2, term=RECALL)
-    weights = graph.op([logits, limits], size * FLOAT32, dispatches=2, term=RECALL)
+    logits = graph.op([queries, bias, keys], size * FLOAT32, dispatches=4, term=RECALL)
+    weights = graph.op([logits, bias], size * FLOAT32, dispatches=4, term=RECALL)
     out = lines * layer.value_dim * FLOAT32
     graph.op([weights, values], 4 * out, dispatches=10, term=RECALL)
 

@@ -321,7 +321,7 @@ def test_too_little_memory_is_said_before_work_starts(package, loads, monkeypatc
     limit.write_text("20000000\n")
     monkeypatch.setattr(prepared, "CONTAINER", limit)
     result = package(code=ExitCode.MEMORY)
-    assert "needs 0.04 GB of memory, but this machine has 0.02 GB" in result.stderr
+    assert "needs 0.03 GB of memory, but this machine has 0.02 GB" in result.stderr
     assert loads == []
     assert "Demo" not in names(tmp_path)
 
