@@ -397,8 +397,8 @@ bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
   return !on_gpu(mx::to_stream(s)) && !reading.in_operations;
 }
 
-/// The softmax of logits [B, Hkv, l, n] plus a bias [B, Hkv, 1, n], 0 where the sum is not finite,
-/// and the logarithm of the sum of exp, [B, Hkv, l]. MLX's own softmax takes most of the time of
+/// The softmax of logits [B, Hkv, l, n] plus a bias [B, Hkv, 1, n], which hides those that are then
+/// not finite, and the logarithm of the sum of exp, [B, Hkv, l]. 0 and -infinity if all are hidden. MLX's own softmax takes most of the time of
 /// attention on a CPU.
 class Softmax {
  public:
@@ -429,7 +429,8 @@ class Softmax {
   }
 };
 
-/// What queries [B, Hkv, G * a, Dk] read from a tile, whose keys and values are finite.
+/// What queries [B, Hkv, G * a, Dk] read from a tile, whose keys and values are finite. On a GPU, a
+/// query that is not finite, or whose logits overflow, reads nothing from the tile.
 Elsewhere read_tile(
     const mx::array& queries, const Tile& tile, bool on_cpu, mx::StreamOrDevice s) {
   const auto keys = mx::swapaxes(tile.keys, 2, 3, s);

@@ -74,7 +74,7 @@ def recall_sections(options: Options) -> list[Section]:
 
 
 def chunk_costs(options: Options) -> Section:
-    """Measure chunks whose last tokens attend to all positions, and a full cache."""
+    """Measure chunks whose tokens attend to all positions, and a full cache."""
     rows, claims = [], []
     for archived in ARCHIVED:
         layer = new_layer(options, H2ORecall())

@@ -307,11 +307,12 @@ recall_options = together(
     click.option(
         "--recall/--no-recall",
         default=None,
-        help="Keep evicted tokens in an archive, which the end of a prompt and each generated "
-        "token read. [default: recall where --max-kv bounds the rows]",
+        help="Keep evicted tokens in an archive, which prompts and generated tokens read. "
+        "[default: recall where --max-kv bounds the rows]",
     ),
     recall_option(
-        "recall_ask", "Tokens at the end of a chunk of a prompt that read the whole archive."
+        "recall_ask",
+        "Tokens at the end of a prompt's chunk that read the whole archive. 2147483647: all.",
     ),
     recall_option(
         "recall_reach",

@@ -224,8 +224,7 @@ def fallback_attention(
         values = graph.op([values], narrow[1], term="chunk rows")
     else:
         attended = keys
-    out = attention(graph, layer, (q, attended, values), rows)
-    # Scores: logits of the last queries over all rows, in float32.
+    # Logits of the last queries over all rows, in float32.
     window = min(tokens, OBSERVATION_WINDOW)
     matrix = window * heads * rows
 
@@ -236,13 +235,17 @@ def fallback_attention(
         masked = graph.op([logits], matrix, term="attention")
         return graph.within(logits, [masked])
 
+    def add_up(logits: Buffer) -> None:
+        hidden = graph.op([logits], matrix, term="attention")
+        graph.op([logits, hidden], matrix * FLOAT32, dispatches=4, term="attention")
+
+    if asking > window:  # what the rows count for, one block of queries after the other
+        add_up(logits_of_rows())
+        graph.wait()
+    out = attention(graph, layer, (q, attended, values), rows)
     logits = logits_of_rows()
-    if asking:  # what the rows count for; one block of queries after the other
-        for block in [logits_of_rows()] * (asking > window) + [logits]:
-            hidden = graph.op([block], matrix, term="attention")
-            graph.op([block, hidden], matrix * FLOAT32, dispatches=4, term="attention")
-            if block is not logits:
-                graph.wait()
+    if asking:
+        add_up(logits)
         read = asking * heads * layer.value_dim * FLOAT32
         out = graph.new([graph.op([out], 3 * read, dispatches=9)], heads * layer.value_dim)
     visible = graph.op([logits], matrix, term="attention")
@@ -306,17 +309,19 @@ def read_everything(graph: Graph, archive: LayerArchive, asking: int, q: Buffer)
     bias = graph.op([], 2 * length * layer.kv_heads * FLOAT32, dispatches=8, term=RECALL)
     one = (layer.row_elements + 2 * lines) * FLOAT32  # bytes of a token
     most = max(1, TILE // (one * SEGMENT_TOKENS)) * SEGMENT_TOKENS
-    whole = (
-        length // SEGMENT_TOKENS * SEGMENT_TOKENS
-    )  # the newest tokens are a tile of their own
+    complete = archive.tokens(graph.run.tokens) // SEGMENT_TOKENS  # segments, with this chunk
+    whole = min(length, complete * SEGMENT_TOKENS)
     first = min(whole, most) or length
-    rest = whole - first if whole > first else length - first
-    for tile in (first, min(rest, most)):
+    rest = whole - first if whole > first else length - first  # of segments, or the newest
+    for number, tile in enumerate((first, min(rest, most))):
         packed = graph.op([], tile * archive.token_bytes, dispatches=2, term=RECALL)
         vectors = read_vectors(graph, layer, tile, packed)
+        if number == 0 and own_lines > BLOCK:  # two blocks of the first tile
+            for _ in range(2):
+                attend_to(graph, layer, lines, tile, (queries, bias, *vectors))
+            graph.wait()
+        # The last block of the first tile, and the first of the second one.
         attend_to(graph, layer, lines, tile, (queries, bias, *vectors))
-        if whole <= first == tile and own_lines > BLOCK:  # two blocks of the same tile
-            attend_to(graph, layer, lines, tile, (queries, bias, *vectors))
     graph.op([read], size, dispatches=2, term=RECALL)
     graph.wait()
 

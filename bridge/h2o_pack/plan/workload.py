@@ -239,8 +239,15 @@ class Workload(PlannedRun):
         """
         most = self.config.context
         endless = self.with_context(2 * most)
-        limit += archive_bytes(endless) - archive_bytes(self)
-        return largest(most, lambda rows: endless.with_max_kv(rows).fits(limit, backend), ROWS)
+        more = archive_bytes(endless) - archive_bytes(self)
+
+        def holds(rows: int) -> bool:
+            longer = endless.with_max_kv(rows)
+            return longer.fits(limit + more, backend) and self.with_max_kv(rows).fits(
+                limit, backend
+            )
+
+        return largest(most, holds, ROWS)
 
     def largest_context(self, limit: int, backend: str) -> int:
         """Return the most tokens that fit with caches that keep every token; 0 if none do."""

@@ -79,7 +79,7 @@ def test_what_all_of_a_prompt_costs_that_reads_the_archive_is_what_the_page_says
     tokens = recall_plan(all_of_it).prompt_tokens
     page = " ".join((ROOT / "docs/answers.md").read_text("utf-8").split())
     assert f"each chunk of 512 tokens costs as much as {tokens:.0f} more" in page
-    assert all_of_it.plan("iphone").total == pytest.approx(few.plan("iphone").total, rel=0.001)
+    assert all_of_it.plan("iphone").total == pytest.approx(few.plan("iphone").total, rel=0.01)
 
 
 def test_reading_the_archive_slows_generated_tokens():

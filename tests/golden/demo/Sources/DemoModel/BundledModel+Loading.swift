@@ -7,7 +7,7 @@ extension BundledModel {
     public static let memory = MemoryPlan.onThisDevice(
         phone: MemoryPlan(
             weights: 3_936_640, caches: 3_346_464,
-            prefill: 24_239_309, bufferCache: 20_971_520),
+            prefill: 23_121_101, bufferCache: 20_971_520),
         tablet: MemoryPlan(
             weights: 3_936_640, caches: 1_372_192,
             prefill: 31_223_842, bufferCache: 20_971_520))
