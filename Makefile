@@ -60,7 +60,6 @@ real-results: $(RUNTIME)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
 	rm docs/results/chat/README.md # docs/results/answers.md shows the same
-	rm -rf docs/results/long # the longer conversations, which were measured by themselves
 	mv docs/results/chat/losses.json bridge/h2o_pack/facts
 	$(BIN)/python -m docs.docgen.answers
 

@@ -170,8 +170,7 @@ def tasks_table(group: GroupResult) -> str:
 def files() -> dict[Path, str]:
     """Return the pages with their tables."""
     reports = [read(path) for path in REPORTS]
-    longer = next(r for r in reports if any(c.length == LONGER for c in r.cells().values()))
-    short = f"{short_table(reports[0])}\n\n{long_table(longer)}"
+    short = f"{short_table(reports[0])}\n\n{long_table(reports[0])}"
     whole = "\n\n".join(map(sections, reports))
     blocks = (
         (DOCS.parent / "README.md", SHORT, short),
