@@ -193,7 +193,7 @@ RECALL_FIELDS = (
         name="ask",
         type="integer",
         flag="--recall-ask",
-        help="tokens at the end of a chunk of a prompt that read the whole archive, 2147483647: all",
+        help="last tokens of a chunk of a prompt that read the archive, 2147483647: all",
         meaning="How many tokens at the end of a chunk of a prompt attend to the whole "
         "archive; 2147483647: all. Others attend to their rows alone.",
         default_meaning="2147483647",
