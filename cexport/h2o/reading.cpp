@@ -51,6 +51,10 @@ mx::array bias_of_kept(
   return mx::expand_dims(sliced(bias, 2, 0, count, s), 2, s);
 }
 
+mx::array is_finite(const mx::array& a, mx::StreamOrDevice s) {
+  return mx::less(mx::abs(a, s), mx::array(infinity), s);
+}
+
 /// Keys and values in float32 [B, Hkv, n, D], and what is added to the logits, [B, Hkv, 1, n].
 struct Tile {
   mx::array keys, values, bias;
@@ -58,15 +62,12 @@ struct Tile {
 
 /// Hides keys that are not finite. NaN and infinities become 0, because 0 times them is NaN.
 Tile finite(const Tile& tile, mx::StreamOrDevice s) {
-  auto are_finite = [&](const mx::array& a) {
-    return mx::less(mx::abs(a, s), mx::array(infinity), s);
-  };
   const mx::array zero(0.0f);
-  const auto keys = are_finite(tile.keys);
+  const auto keys = is_finite(tile.keys, s);
   const auto is_seen = mx::expand_dims(mx::all(keys, 3, false, s), 2, s);
   return {
       mx::where(keys, tile.keys, zero, s),
-      mx::where(are_finite(tile.values), tile.values, zero, s),
+      mx::where(is_finite(tile.values, s), tile.values, zero, s),
       mx::where(is_seen, tile.bias, mx::array(-infinity), s)};
 }
 
@@ -398,8 +399,8 @@ bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
 }
 
 /// The softmax of logits [B, Hkv, l, n] plus a bias [B, Hkv, 1, n], which hides those that are then
-/// not finite, and the logarithm of the sum of exp, [B, Hkv, l]. 0 and -infinity if all are hidden. MLX's own softmax takes most of the time of
-/// attention on a CPU.
+/// not finite, and the logarithm of the sum of exp, [B, Hkv, l]; 0 and -infinity if all are
+/// hidden. MLX's own softmax takes most of the time of attention on a CPU.
 class Softmax {
  public:
   void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
@@ -448,7 +449,7 @@ Elsewhere read_tile(
   const auto logits = mx::addmm(tile.bias, queries, keys, 1.0f, 1.0f, s);
   const auto total = mx::logsumexp(logits, -1, false, s);
   const auto out = mx::matmul(mx::softmax(logits, -1, false, s), tile.values, s);
-  const auto reads = mx::less(mx::abs(total, s), mx::array(infinity), s);
+  const auto reads = is_finite(total, s);
   return {
       mx::where(mx::expand_dims(reads, 3, s), out, mx::array(0.0f), s),
       mx::where(reads, total, mx::array(-infinity), s)};
@@ -590,9 +591,7 @@ mx::array matching_positions(
         estimates(queries, sketch, archive.sketch_layout(), archive.format().dtype, s));
   }
   auto logits = sliced(mx::concatenate(parts, 3, s), 3, 0, count, s);
-  logits = mx::where(
-      mx::less(mx::abs(logits, s), mx::array(infinity), s), logits, mx::array(-infinity),
-      s);
+  logits = mx::where(is_finite(logits, s), logits, mx::array(-infinity), s);
   const auto bias = mx::squeeze(bias_of_kept(reading, archive, s), 2, s);
   auto best = mx::add(mx::max(logits, 2, false, s), bias, s);
   auto order = mx::argpartition(mx::negative(best, s), reach - 1, 2, s);

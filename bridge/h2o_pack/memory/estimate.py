@@ -55,14 +55,9 @@ def fits(run: PlannedRun, backend: Backend, limit: int) -> bool:
     return least <= limit and plan_memory(run, backend).total <= limit
 
 
-def cache_bytes(run: PlannedRun) -> int:
-    """Bytes of the full caches, with their ledgers, without planning the rest."""
-    return sum(term.bytes for term in kept(run) if term.name in terms.CACHES)
-
-
-def archive_bytes(run: PlannedRun) -> int:
-    """Bytes of archives and sketches in memory, without planning the rest."""
-    return sum(term.bytes for term in kept(run) if term.name == terms.ARCHIVE)
+def kept_bytes(run: PlannedRun, *names: str) -> int:
+    """Bytes of the terms of these names that last from token to token, without a plan."""
+    return sum(term.bytes for term in kept(run) if term.name in names)
 
 
 def moments(run: PlannedRun) -> Iterator[PlannedRun]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel, best_first
-from h2o_pack.memory.estimate import archive_bytes, fits, plan_memory
+from h2o_pack.memory import terms
+from h2o_pack.memory.estimate import fits, kept_bytes, plan_memory
 from h2o_pack.memory.planned_run import PlannedRun, backends
 from h2o_pack.memory.storages import (
     DENSE_BITS,
@@ -238,14 +239,13 @@ class Workload(PlannedRun):
         archive is as large as after the longest conversation of this workload.
         """
         most = self.config.context
-        endless = self.with_context(2 * most)
-        more = archive_bytes(endless) - archive_bytes(self)
+        longest = self.with_context(2 * most)
+        more = kept_bytes(longest, terms.ARCHIVE) - kept_bytes(self, terms.ARCHIVE)
 
         def holds(rows: int) -> bool:
-            longer = endless.with_max_kv(rows)
-            return longer.fits(limit + more, backend) and self.with_max_kv(rows).fits(
-                limit, backend
-            )
+            bounded = self.with_max_kv(rows)
+            endless = bounded.with_context(2 * most)
+            return endless.fits(limit + more, backend) and bounded.fits(limit, backend)
 
         return largest(most, holds, ROWS)
 
