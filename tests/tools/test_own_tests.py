@@ -75,7 +75,7 @@ def test_swifts_tests_run_without_and_with_the_edits(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     zero = "0" * 64
     file = EditedFile("mlx-swift-lm/Libraries/A.swift", zero, zero)
-    record = SimpleNamespace(vendor=SimpleNamespace(files=(file,)))
+    record = SimpleNamespace(vendor=SimpleNamespace(host="linux", files=(file,)))
     monkeypatch.setattr(own_tests.lock, "read", lambda _package: record)
     work = tmp_path / "work"
     work.mkdir()

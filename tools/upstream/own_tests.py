@@ -19,15 +19,17 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree as ET
 
 from h2o_pack import assets
-from h2o_pack.errors import ExitCode
+from h2o_pack.errors import ExitCode, usage_error
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
 from h2o_pack.parity.swift import LEAN, OPTIMIZED, environment, failure, run
+from h2o_pack.vendoring.edits import apply_all, edits_of
 from tools.upstream.attached import ATTACHED, MODE, ROUTED
 
 PLAIN = "as they are"
@@ -71,7 +73,8 @@ def outcomes(report: ET.ElementTree[ET.Element]) -> Mapping[str, str]:
 def of_mlx_swift_lm(clone: Path, package: Path, work: Path) -> tuple[Outcomes, Outcomes]:
     """Run mlx-swift-lm's tests without and with the edits; returns how each ended, by its name.
 
-    package: has a Vendor folder. work: an empty folder.
+    Edits for the package's host alone stay, because without them nothing compiles. package: has
+    a Vendor folder. work: an empty folder.
     """
     vendor = work / VENDOR_FOLDER
     shutil.copytree(package / VENDOR_FOLDER, vendor)
@@ -81,12 +84,17 @@ def of_mlx_swift_lm(clone: Path, package: Path, work: Path) -> tuple[Outcomes, O
     [target] = TEST_TARGET.findall((clone / "Package.swift").read_text("utf-8"))
     manifest.write_text(manifest.read_text("utf-8").replace(NO_TESTS, target, 1), "utf-8")
     record = lock.read(package).vendor
+    if record is None:
+        raise usage_error(f"{package} has no Vendor folder", "Run h2o-pack vendor there first.")
     inside = f"{root.name}/Libraries/"
-    edited = (
-        [file.path for file in record.files if file.path.startswith(inside)] if record else []
-    )
+    edited = [file.path for file in record.files if file.path.startswith(inside)]
+    edits = edits_of(assets.root()).applying(record.host)
+    needed = replace(edits, edits=tuple(e for e in edits.edits if e.only)).by_file()
     for path in edited:
-        shutil.copyfile(clone / Path(path).relative_to(root.name), vendor / path)
+        file = Path(path).relative_to(root.name)
+        text = (clone / file).read_text("utf-8")
+        text = apply_all(text, needed.get((root.name, file.as_posix()), ()))
+        (vendor / path).write_text(text, "utf-8")
     plain = run_swift(root, work / "build")
     for path in edited:
         shutil.copyfile(package / VENDOR_FOLDER / path, vendor / path)
