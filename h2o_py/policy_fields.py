@@ -490,9 +490,6 @@ WORDING = {
         "conversation continues without it",
         "Keep the archive in memory",
     ),
-    "archive_forked": Wording(
-        "{path} belongs to the parent of this forked process, so recall is off here",
-    ),
     "archive_ended": Wording(
         "this archive is gone, because its cache's recall has ended",
         "Read the archive of the cache again: it is None without recall",

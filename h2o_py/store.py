@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from errno import ENOTEMPTY
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import msgspec
 
-from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache, MixedH2OKVCache, QuantizedH2OKVCache
-from h2o_py.errors import H2OError, H2OFileError
+from h2o_py.errors import H2OError, H2OFileError, of_archive
 from h2o_py.files import check_regular, replacing
 
 _KIND = "h2o-pack cache"
@@ -109,7 +114,8 @@ def delete_archive(folder: str | Path) -> None:
             operating system reports an error.
 
     """
-    ext.delete_archive(str(folder))
+    with _system_errors():
+        _delete_layers(Path(folder), _layers_of(Path(folder)))
 
 
 def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[str]:
@@ -127,7 +133,108 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
         H2OFileError: the operating system reports an error.
 
     """
-    return ext.delete_stale_archives(str(root), list(keep))
+    deleted, kept = [], set(keep)
+    with _system_errors():
+        for folder in _entries(Path(root)):
+            if folder.name in kept or not _is_own_folder(folder):
+                continue
+            layers = _layers_of(folder)
+            with suppress(BlockingIOError):
+                _delete_layers(folder, layers)
+                deleted += [folder.name] if layers else []
+    return deleted
+
+
+_LAYER = re.compile(r"layer-[0-9]{3,9}")
+_LOCK = "lock"
+_FILE_OF_ARCHIVE = re.compile(r"(manifest|[0-9]{6,12}\.safetensors)(\.new)?")
+
+
+@contextmanager
+def _system_errors() -> Iterator[None]:
+    """Raise H2OFileError for what the operating system refuses."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise H2OFileError("archive_locked", path=str(Path(error.filename).parent)) from error
+    except OSError as error:
+        values = of_archive(str(error.filename), error.errno or 0)
+        raise H2OFileError("archive_unusable", **values) from error
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder, in the order of the names; nothing if there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether a path is a folder of this user. A link is not, whatever it points to."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _layers_of(folder: Path) -> list[Path]:
+    """Return the folders of the archives of layers.
+
+    Each has an empty file as its lock, until that is the last of its files to be deleted.
+    """
+
+    def is_archive(layer: Path) -> bool:
+        entries = {entry.name: entry for entry in _entries(layer)}
+        if _LOCK not in entries:
+            return not entries
+        status = entries[_LOCK].lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+    layers = [path for path in _entries(folder) if _LAYER.fullmatch(path.name)]
+    return [layer for layer in layers if _is_own_folder(layer) and is_archive(layer)]
+
+
+def _delete_layers(folder: Path, layers: Sequence[Path]) -> None:
+    """Delete the files of archives, and folders that are then empty.
+
+    Raises BlockingIOError if a cache has one of them open, before anything is deleted.
+    """
+    with ExitStack() as locks:
+        for layer in layers:
+            locks.callback(os.close, _locked(layer / _LOCK))
+        for layer in layers:
+            for path in _entries(layer):
+                if _FILE_OF_ARCHIVE.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            (layer / _LOCK).unlink(missing_ok=True)
+            _remove_if_empty(layer)
+    if layers:
+        _remove_if_empty(folder)
+
+
+def _locked(path: Path) -> int:
+    """Open and lock a file; BlockingIOError if somebody else has the lock."""
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):  # who had the lock may have deleted the file
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    return descriptor
+        except OSError as error:
+            os.close(descriptor)
+            error.filename = str(path)
+            raise
+        os.close(descriptor)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != ENOTEMPTY:
+            raise
 
 
 def _read(path: str) -> tuple[dict[str, mx.array], dict[str, str]]:

@@ -15,6 +15,8 @@ namespace h2o {
 /// The sizes that all tokens of a cache have in common.
 struct Heads {
   int batch = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
+
+  bool operator==(const Heads&) const = default;
 };
 
 /// How a key of `key_dim` is sketched: at `sketch_bits` in groups of `sketch_group` elements, or
@@ -36,11 +38,6 @@ class ArchiveFiles {
   /// Segments that are only in files, before those in memory.
   int stored() const {
     return static_cast<int>(stored_.size());
-  }
-
-  /// The path of the folder; call it only if there is one.
-  const std::string& path() const {
-    return folder_->path();
   }
 
   /// Whether segments go to files.
@@ -96,15 +93,5 @@ class ArchiveFiles {
   std::deque<int64_t> handed_; // serials of those in memory that are being written
   mutable bool is_lost_ = false;
 };
-
-/// Removes a conversation's archive: the archive's files, and its folders if nothing else
-/// is in them. Removes nothing while any layer is open (archive_locked). A missing folder
-/// is not an error. Throws ArchiveError.
-void delete_archive(const std::string& folder);
-
-/// Removes the archives in `root` that no process has open and whose names are not in
-/// `keep`, such as those that a crash left. Returns their names. Throws ArchiveError.
-std::vector<std::string> delete_stale_archives(
-    const std::string& root, const std::vector<std::string>& keep);
 
 } // namespace h2o

@@ -143,52 +143,31 @@ int open_to_read(const std::string& path, File& file) {
   return open_retrying(path, O_RDONLY | O_NONBLOCK, file); // opening a pipe must not wait
 }
 
-namespace {
-
-/// Bytes in an open file.
-int size_of(const File& file, uint64_t& size) {
+int read_text(const std::string& path, size_t most, std::string& text) {
+  File file;
+  if (int error = open_to_read(path, file); error != 0) {
+    return error;
+  }
   struct stat status;
   if (::fstat(file.descriptor(), &status) != 0) {
     return errno;
   }
-  size = static_cast<uint64_t>(status.st_size);
-  return S_ISREG(status.st_mode) ? 0 : EINVAL;
-}
-
-/// Reads the first `size` bytes; ENODATA if the file ends before.
-int read_all(const File& file, void* to, size_t size) {
-  auto* bytes = static_cast<char*>(to);
-  for (size_t done = 0; done < size;) {
-    ssize_t read = ::pread(
-        file.descriptor(), bytes + done, std::min(size - done, most_at_once),
-        static_cast<off_t>(done));
+  if (!S_ISREG(status.st_mode)) {
+    return EINVAL;
+  }
+  text.clear();
+  std::vector<char> buffer(most_at_once);
+  while (text.size() <= most) {
+    const ssize_t read = ::read(file.descriptor(), buffer.data(), buffer.size());
     if (read == 0) {
-      return ENODATA;
+      return 0;
     }
     if (read < 0 && errno != EINTR) {
       return errno;
     }
-    done += static_cast<size_t>(std::max<ssize_t>(read, 0));
+    text.append(buffer.data(), static_cast<size_t>(std::max<ssize_t>(read, 0)));
   }
-  return 0;
-}
-
-} // namespace
-
-int read_text(const std::string& path, size_t most, std::string& text) {
-  File file;
-  uint64_t size = 0;
-  if (int error = open_to_read(path, file); error != 0) {
-    return error;
-  }
-  if (int error = size_of(file, size); error != 0) {
-    return error;
-  }
-  if (size > most) {
-    return EFBIG;
-  }
-  text.resize(size);
-  return read_all(file, text.data(), size);
+  return EFBIG;
 }
 
 int write_whole(const std::string& path, const std::vector<std::string_view>& pieces) {
@@ -226,12 +205,6 @@ int check_own_folder(const std::string& path) {
   return status.st_uid == ::geteuid() ? 0 : EPERM;
 }
 
-bool is_empty_file(const std::string& path) {
-  struct stat status;
-  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         status.st_size == 0;
-}
-
 int lock(const std::string& path, File& file) {
   for (int attempt = 0; attempt < 8; attempt++) {
     if (int error = open_retrying(path, O_RDWR | O_CREAT, file); error != 0) {
@@ -265,11 +238,6 @@ int names_in(const std::string& folder, std::vector<std::string>& names) {
 
 int remove_file(const std::string& path) {
   int error = errno_unless(::unlink(path.c_str()) == 0);
-  return error == ENOENT ? 0 : error;
-}
-
-int remove_folder(const std::string& path) {
-  int error = errno_unless(::rmdir(path.c_str()) == 0);
   return error == ENOENT ? 0 : error;
 }
 

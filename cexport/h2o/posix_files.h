@@ -73,16 +73,12 @@ int make_folder(const std::string& path);
 /// otherwise.
 int check_own_folder(const std::string& path);
 
-/// Whether `path` is a file of no bytes, and not a link.
-bool is_empty_file(const std::string& path);
-
 /// Opens and locks `path`; EWOULDBLOCK if another holder has the lock.
 int lock(const std::string& path, File& file);
 
 /// The names in a folder, sorted.
 int names_in(const std::string& folder, std::vector<std::string>& names);
 
-int remove_file(const std::string& path);   ///< 0 also if it does not exist
-int remove_folder(const std::string& path); ///< 0 also if it does not exist
+int remove_file(const std::string& path); ///< 0 also if it does not exist
 
 } // namespace h2o::posix

@@ -37,7 +37,6 @@ inline constexpr const char* not_given = "archive_not_given"; // there is no fol
 inline constexpr const char* not_written = "archive_not_written"; // the system refused
 inline constexpr const char* not_read = "archive_not_read"; // unreadable, or has changed
 inline constexpr const char* too_slow = "archive_too_slow"; // too many bytes wait in memory
-inline constexpr const char* forked = "archive_forked";     // used in another process
 
 } // namespace archive_codes
 
@@ -55,14 +54,6 @@ class ArchiveError : public std::runtime_error {
 /// errno, or 0 if the system could read a file but its content is wrong.
 inline int unless_content(int error) {
   return error == EBADMSG ? 0 : error;
-}
-
-/// Throws the ArchiveError for a folder that cannot be locked; `error` is errno.
-[[noreturn]] inline void refuse_lock(const std::string& folder, int error) {
-  if (error == EWOULDBLOCK) {
-    throw ArchiveError({archive_codes::locked, folder, 0});
-  }
-  throw ArchiveError({archive_codes::unusable, folder, error});
 }
 
 struct SegmentShape {

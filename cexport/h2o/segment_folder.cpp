@@ -13,7 +13,6 @@
 #endif
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -76,26 +75,15 @@ void block_signals() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
-struct Owned {
-  pid_t process;
-  SegmentWriter writer;
-};
-
 } // namespace
 
 SegmentWriter& SegmentWriter::shared() {
   // Never destroyed, because at exit its thread still runs, and after a fork its mutex may
   // be locked.
-  static std::atomic<Owned*> owned{nullptr};
-  Owned* existing = owned.load();
-  if (existing == nullptr || existing->process != ::getpid()) {
-    auto* fresh = new Owned{::getpid(), {}};
-    if (owned.compare_exchange_strong(existing, fresh)) {
-      return fresh->writer;
-    }
-    delete fresh;
-  }
-  return owned.load()->writer;
+  static auto* writer = new SegmentWriter;
+  [[maybe_unused]] static const int in_child =
+      pthread_atfork(nullptr, nullptr, [] { writer = new SegmentWriter; });
+  return *writer;
 }
 
 void SegmentWriter::start() {
@@ -137,8 +125,8 @@ void SegmentWriter::run() {
 }
 
 SegmentFolder::~SegmentFolder() {
-  if (forked()) {
-    return;
+  if (process_ != ::getpid()) {
+    return; // the writer of a forked child's parent does not run in the child
   }
   Lock lock(writer_.mutex);
   writer_.withdraw(*this, lock);
@@ -166,9 +154,6 @@ int64_t SegmentFolder::append(
     const char* rows,
     std::shared_ptr<void> keeper,
     bool may_wait) {
-  if (forked()) {
-    return -1;
-  }
   std::vector<std::shared_ptr<void>> released; // released after the lock
   Lock lock(writer_.mutex);
   if (manifest_.format.empty()) {
@@ -196,9 +181,6 @@ int64_t SegmentFolder::append(
 }
 
 std::shared_ptr<const StoredSegment> SegmentFolder::opened(int64_t serial) {
-  if (forked()) {
-    return nullptr;
-  }
   Lock lock(writer_.mutex);
   auto entry = segments_.find(serial);
   if (failure_ || entry == segments_.end()) {
@@ -228,9 +210,6 @@ std::shared_ptr<const StoredSegment> SegmentFolder::opened(int64_t serial) {
 }
 
 void SegmentFolder::fail_reading(int64_t serial) {
-  if (forked()) {
-    return;
-  }
   posix::File file;
   const int error = posix::open_to_read(path_of(serial), file);
   Lock lock(writer_.mutex);
@@ -238,9 +217,6 @@ void SegmentFolder::fail_reading(int64_t serial) {
 }
 
 void SegmentFolder::drop_oldest() {
-  if (forked()) {
-    return;
-  }
   Lock lock(writer_.mutex);
   to_drop_ += 1;
   drop_written();
@@ -258,9 +234,6 @@ void SegmentFolder::drop_written() {
 }
 
 void SegmentFolder::drop_newest() {
-  if (forked()) {
-    return;
-  }
   Lock lock(writer_.mutex);
   if (!segments_.empty()) {
     drop(std::prev(segments_.end()));
@@ -280,9 +253,6 @@ void SegmentFolder::drop(std::map<int64_t, Segment>::iterator segment) {
 }
 
 bool SegmentFolder::flush() {
-  if (forked()) {
-    return false;
-  }
   Lock lock(writer_.mutex);
   writer_.progress.wait(lock, [&] {
     const bool all_written =
@@ -293,9 +263,6 @@ bool SegmentFolder::flush() {
 }
 
 bool SegmentFolder::is_written(int64_t serial) {
-  if (forked()) {
-    return false;
-  }
   std::vector<std::shared_ptr<void>> released; // released after the lock
   Lock lock(writer_.mutex);
   released.swap(released_);
@@ -304,9 +271,6 @@ bool SegmentFolder::is_written(int64_t serial) {
 }
 
 std::optional<ArchiveMark> SegmentFolder::mark(int64_t newest) const {
-  if (forked()) {
-    return std::nullopt;
-  }
   Lock lock(writer_.mutex);
   auto last = segments_.find(newest);
   if (newest >= 0 && (last == segments_.end() || !last->second.digest)) {
@@ -324,9 +288,6 @@ std::optional<ArchiveMark> SegmentFolder::mark(int64_t newest) const {
 }
 
 std::optional<ArchiveFailure> SegmentFolder::failure() const {
-  if (forked()) {
-    return ArchiveFailure{archive_codes::forked, path_, 0};
-  }
   Lock lock(writer_.mutex);
   return failure_;
 }
@@ -421,10 +382,6 @@ void SegmentFolder::fail(const char* code, const std::string& path, int error) {
   }
 }
 
-bool SegmentFolder::forked() const {
-  return process_ != ::getpid();
-}
-
 namespace {
 
 constexpr size_t most_manifest_bytes = size_t(64) << 20;
@@ -453,7 +410,10 @@ SegmentFolder::SegmentFolder(std::string path, const std::optional<ArchiveMark>&
     refuse_folder(archive_codes::unusable, path_, error);
   }
   if (int error = posix::lock(path_ + "/lock", lock_file_); error != 0) {
-    refuse_lock(path_, error);
+    const bool is_locked = error == EWOULDBLOCK;
+    refuse_folder(
+        is_locked ? archive_codes::locked : archive_codes::unusable, path_,
+        is_locked ? 0 : error);
   }
   if (mark && !is_session(mark->session)) {
     refuse_folder(archive_codes::other, path_);

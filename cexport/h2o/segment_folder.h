@@ -113,7 +113,6 @@ class SegmentFolder {
   void drop(std::map<int64_t, Segment>::iterator segment);
   void forget_waiting();
   void fail(const char* code, const std::string& path, int error);
-  bool forked() const;
 
   std::string path_of(int64_t serial) const {
     return path_ + "/" + segment_name(serial);

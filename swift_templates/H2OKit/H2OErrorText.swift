@@ -130,10 +130,6 @@ enum H2OErrorText {
             what =
                 "the disk of \(value("path")) is slower than new tokens arrive: recall "
                 + "is off, and the conversation continues without it"
-        case "archive_forked":
-            what =
-                "\(value("path")) belongs to the parent of this forked process, so "
-                + "recall is off here"
         case "attend_before_write":
             what =
                 "attend was called without a write"

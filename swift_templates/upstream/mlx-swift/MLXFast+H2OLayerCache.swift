@@ -363,8 +363,6 @@ extension MLXFast {
             case notRead = "archive_not_read"
             /// More bytes wait to be written than memory allows, and the archive is lost.
             case tooSlow = "archive_too_slow"
-            /// A forked process uses it; only the parent process has the archive.
-            case forked = "archive_forked"
             /// The saved cache has an archive, but the caller gave no folder.
             case notGiven = "archive_not_given"
         }
