@@ -121,7 +121,9 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
         is_read = any(fetched() is not None for fetched in self._fetched or ())
         if _lenders.get(self._fetched_id) is self:
             del _lenders[self._fetched_id]
-        fetched_keys, fetched_values = self._layer.write(keys, values, is_read)
+        if is_read:
+            self._layer.share()
+        fetched_keys, fetched_values = self._layer.write(keys, values)
         self.awaited = self._fetched = weakref.ref(fetched_keys), weakref.ref(fetched_values)
         self._fetched_id = id(fetched_keys)
         _lenders[self._fetched_id] = self

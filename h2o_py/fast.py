@@ -141,7 +141,8 @@ def cache_write(
 
     """
     native = _native(config, row_format)
-    return Rows(*ext.cache_write(rows, keys, values, victim, offset, native, copy=copy))
+    buffers = None if rows is None else rows.buffers
+    return Rows(*ext.cache_write(buffers, keys, values, victim, offset, native, copy=copy))
 
 
 def cache_attend(
@@ -182,7 +183,7 @@ def cache_attend(
     """
     out, rows_after, state = ext.cache_attend(
         queries,
-        rows,
+        rows.buffers,
         ledger,
         key_dim=key_dim,
         tokens=tokens,

@@ -110,6 +110,11 @@ class Rows(NamedTuple):
     ring: mx.array | None = None
     """[B, Hkv, capacity, row]: slot p % recent_budget holds position p; None without a ring."""
 
+    @property
+    def buffers(self) -> list[mx.array]:
+        """The pool and, if there is one, the ring."""
+        return [self.pool] if self.ring is None else [self.pool, self.ring]
+
 
 class Attended(NamedTuple):
     """The result of attention over a cache."""

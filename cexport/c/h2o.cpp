@@ -474,7 +474,7 @@ extern "C" int mlx_h2o_layer_cache_write(
     const mlx_stream s) {
   return with_cache(cache, [&](auto& core) {
     const auto& stream = mlx_stream_get_(s);
-    core.write(mlx_array_get_(new_keys), mlx_array_get_(new_values), false, stream);
+    core.write(mlx_array_get_(new_keys), mlx_array_get_(new_values), stream);
     core.share();
     const auto rows = core.fetch(stream);
     mlx_array_set_(*keys, rows.first);
@@ -497,7 +497,7 @@ extern "C" int mlx_h2o_layer_cache_attend(
     const auto mask = mask_of(mask_mode, mask_arr);
     const auto& asking = mlx_array_get_(queries);
     if (keys.ctx) {
-      core.write(mlx_array_get_(keys), mlx_array_get_(values), false, mlx_stream_get_(s));
+      core.write(mlx_array_get_(keys), mlx_array_get_(values), mlx_stream_get_(s));
     }
     const auto attended =
         core.attend(asking, scale, mask, optional_array(sinks), mlx_stream_get_(s));

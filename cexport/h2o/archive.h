@@ -27,9 +27,6 @@ class Archive {
       const mx::array& read_before,
       mx::StreamOrDevice s = {});
 
-  const Recall& recall() const {
-    return recall_;
-  }
   /// Number of positions so far (T); the limit has dropped positions below
   /// `first`.
   int length() const {

@@ -163,7 +163,7 @@ void check(const WriteArguments& arguments, const RowFormat& format) {
   const auto& [rows, keys, values, victim, offset, copy] = arguments;
   check_tokens_of(cache_write_function, keys, values);
   const int batch = keys.shape(0), heads = keys.shape(1), tokens = keys.shape(2);
-  check_tokens(cache_write_function, offset, tokens, 1);
+  check_tokens(cache_write_function, offset, tokens);
   if (rows) {
     check_rows(cache_write_function, *rows, format);
   }

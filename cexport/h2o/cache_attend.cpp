@@ -369,7 +369,7 @@ void check_attend(const AttendArguments& arguments, const CacheConfig& config) {
   const auto& [queries, rows, ledger, key_dim, tokens, offset, scale, mask, sinks, elsewhere] =
       arguments;
   const CacheStep step{config, offset, tokens};
-  check_tokens(cache_attend_function, offset, tokens, 1);
+  check_tokens(cache_attend_function, offset, tokens);
   check_rows_in_use(cache_attend_function, rows, step);
   if (key_dim < 1 || (config.format.is_dense() && key_dim >= rows.pool.shape(3))) {
     refuse(

@@ -57,11 +57,11 @@ void check_ledger(
   check_each(ledger, batch, kv_heads, max_size, check);
 }
 
-void check_tokens(const char* function, int offset, int tokens, int least) {
-  if (tokens < least || offset < 0) {
+void check_tokens(const char* function, int offset, int tokens) {
+  if (tokens < 1 || offset < 0) {
     refuse(
         function, "tokens is ", tokens, " and offset ", offset,
-        "; tokens must be at least ", least, ", offset at least 0.");
+        "; tokens must be at least 1, offset at least 0.");
   }
   const int most = std::numeric_limits<int>::max() - 1;
   if (offset > most - tokens) {

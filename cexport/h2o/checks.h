@@ -51,8 +51,8 @@ void check_each(const Ledger& ledger, int batch, int kv_heads, int max_size, Che
 void check_ledger(
     const char* function, const Ledger& ledger, int batch, int kv_heads, int max_size);
 
-/// A step must have at least `least` tokens, at positions below the largest int32.
-void check_tokens(const char* function, int offset, int tokens, int least);
+/// A step must have at least one token, at positions below the largest int32.
+void check_tokens(const char* function, int offset, int tokens);
 
 /// The buffers of a cache must be [B, Hkv, capacity, row], of one batch size and as many
 /// heads, and have the dtypes that its format needs.

@@ -79,10 +79,6 @@ Ledger make_ledger(
 struct Rows {
   mx::array pool;                               ///< [B, Hkv, capacity, row]
   std::optional<mx::array> ring = std::nullopt; ///< the same, if the format has a ring
-
-  const mx::array& newest() const { ///< the buffer that new tokens are written to
-    return ring ? *ring : pool;
-  }
 };
 
 /// The pool and, if there is one, the ring.

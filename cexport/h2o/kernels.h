@@ -79,8 +79,8 @@ struct Kernels {
   float (*exp_shifted)(const float* values, float shift, int count, float* out);
 
   /// Replaces logits that are not finite by the lowest finite float, which means hidden,
-  /// and returns the largest logit. most[i] becomes the larger of itself and logit i.
-  float (*hide_not_finite)(float* logits, int count, float* most);
+  /// and returns the largest logit.
+  float (*hide_not_finite)(float* logits, int count);
 
   /// sum[i] += factor * values[i].
   void (*add_scaled)(const float* values, float factor, int count, float* sum);

@@ -25,15 +25,13 @@ H2O_TARGET float largest(const float* values, int count) {
   return largest_lane(most);
 }
 
-H2O_TARGET float hide_not_finite(float* logits, int count, float* most) {
+H2O_TARGET float hide_not_finite(float* logits, int count) {
   Vector top = splat(lowest);
   for (int i = 0; i < count; i += lanes) {
     Vector v = load(logits + i, count - i, lowest);
-    Vector old = load(most + i, count - i, lowest);
     v = v - v == Vector{} ? v : splat(lowest);
     top = v > top ? v : top;
     store(logits + i, v, count - i);
-    store(most + i, v > old ? v : old, count - i);
   }
   return largest_lane(top);
 }

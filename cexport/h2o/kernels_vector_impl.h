@@ -63,13 +63,6 @@ H2O_INLINE IntVector load(const int32_t* p) {
   return v;
 }
 
-H2O_INLINE IntVector load(const uint8_t* p) {
-  typedef uint8_t ByteVector __attribute__((vector_size(H2O_LANES)));
-  ByteVector bytes;
-  std::memcpy(&bytes, p, sizeof(bytes));
-  return __builtin_convertvector(bytes, IntVector);
-}
-
 /// float16 to float32 by moving the exponent; infinities and NaN do not change.
 H2O_INLINE Vector widen_half(const Float16* p) {
   HalfWords words;

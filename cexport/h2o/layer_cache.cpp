@@ -37,6 +37,10 @@ size_t bytes_of(const std::vector<mx::array>& arrays) {
   return bytes;
 }
 
+Heads heads_of(const mx::array& keys, const mx::array& values) {
+  return {keys.shape(0), keys.shape(1), keys.shape(3), values.shape(3)};
+}
+
 } // namespace layer_caches
 
 CacheError::CacheError(std::string code, Values values)
@@ -63,7 +67,7 @@ LayerCache LayerCache::copy() {
 }
 
 void LayerCache::write(
-    const mx::array& keys, const mx::array& values, bool copy, mx::StreamOrDevice s) {
+    const mx::array& keys, const mx::array& values, mx::StreamOrDevice s) {
   check_tokens_fit(keys, values);
   if (unattended() > 0) {
     if (expects_queries && config_.evicts()) {
@@ -71,9 +75,6 @@ void LayerCache::write(
     }
     lend();
     settle(s);
-  }
-  if (copy && !is_replaced_) {
-    lend();
   }
   is_replaced_ = false;
   if (!rows_) {
@@ -91,10 +92,10 @@ void LayerCache::start(
     if (config_.format.has_ring() || !config_.format.is_dense()) {
       config_.format.dtype = keys.dtype();
     }
-    set_heads({keys.shape(0), keys.shape(1), keys.shape(3)}, s);
+    set_heads(layer_caches::heads_of(keys, values), s);
     if (config_.evicts()) {
-      ledger_ = make_ledger(heads_[0], heads_[1], config_, s);
-      start_archive(values.shape(3));
+      ledger_ = make_ledger(heads_.batch, heads_.kv_heads, config_, s);
+      start_archive();
     }
     put(keys, values, s);
   } catch (...) {
@@ -105,11 +106,11 @@ void LayerCache::start(
   }
 }
 
-void LayerCache::set_heads(mx::Shape heads, mx::StreamOrDevice s) {
+void LayerCache::set_heads(const Heads& heads, mx::StreamOrDevice s) {
   if (!config_.evicts()) {
-    no_victim_ = mx::full({heads[0], heads[1]}, -1, mx::int32, s);
+    no_victim_ = mx::full({heads.batch, heads.kv_heads}, -1, mx::int32, s);
   }
-  heads_ = std::move(heads);
+  heads_ = heads;
 }
 
 std::optional<mx::array> LayerCache::attend(
@@ -132,14 +133,16 @@ std::optional<mx::array> LayerCache::attend(
     }
     const auto compute = in_operations_ ? fallback::full_attention : full_attention;
     return compute(
-        *queries, rows_->pool, length_, heads_[2], config_.format, scale, mask, sinks, s);
+        *queries, rows_->pool, length_, heads_.key_dim, config_.format, scale, mask, sinks,
+        s);
   }
   std::optional<Elsewhere> elsewhere;
   if (queries && archive_) {
     elsewhere = read_archive(*queries, scale, s);
   }
-  const AttendArguments arguments{queries,     *rows_, *ledger_, heads_[2], step.tokens,
-                                  step.offset, scale,  mask,     sinks,     elsewhere};
+  const AttendArguments arguments{queries,     *rows_,      *ledger_, heads_.key_dim,
+                                  step.tokens, step.offset, scale,    mask,
+                                  sinks,       elsewhere};
   auto attended = in_operations_ ? fallback::cache_attend(arguments, config_, s)
                                  : cache_attend(arguments, config_, s);
   if (step.rearranges()) {
@@ -166,15 +169,12 @@ void LayerCache::settle(mx::StreamOrDevice s) {
 void LayerCache::check_tokens_fit(const mx::array& keys, const mx::array& values) const {
   constexpr const char* function = "write";
   check_tokens_of(function, keys, values);
-  check_tokens(function, offset(), keys.shape(2), 1);
-  if (!rows_) {
-    return;
-  }
-  if (heads_ != mx::Shape{keys.shape(0), keys.shape(1), keys.shape(3)} ||
-      values.shape(3) != value_dim()) {
+  check_tokens(function, offset(), keys.shape(2));
+  if (rows_ && heads_ != layer_caches::heads_of(keys, values)) {
     refuse(
         function, "keys has shape ", keys.shape(), " and values ", values.shape(),
-        "; the tokens before have [B, Hkv, Dk] = ", heads_, " and Dv = ", value_dim(), ".");
+        "; the tokens before have B = ", heads_.batch, ", Hkv = ", heads_.kv_heads,
+        ", Dk = ", heads_.key_dim, " and Dv = ", heads_.value_dim, ".");
   }
 }
 
@@ -187,7 +187,8 @@ void LayerCache::check_queries(
     const Mask& mask,
     const std::optional<mx::array>& sinks) const {
   check_new_queries("attend", queries, tokens);
-  check_attention("attend", queries, heads_[0], heads_[1], rows, heads_[2], mask, sinks);
+  check_attention(
+      "attend", queries, heads_.batch, heads_.kv_heads, rows, heads_.key_dim, mask, sinks);
 }
 
 /// Writes tokens to the rows and to the archive.
@@ -218,8 +219,8 @@ std::pair<mx::array, mx::array> LayerCache::fetch(mx::StreamOrDevice s) const {
   const CacheStep step{config_, offset_ - unattended_, unattended_};
   std::vector<mx::array> keys, values;
   auto add = [&](const mx::array& buffer, int count, const RowFormat& format) {
-    const auto vectors =
-        unpacked_rows(sliced(buffer, 2, 0, count, s), format, heads_[2], format.dtype, s);
+    const auto vectors = unpacked_rows(
+        sliced(buffer, 2, 0, count, s), format, heads_.key_dim, format.dtype, s);
     keys.push_back(as_given(vectors.first, config_.format, s));
     values.push_back(as_given(vectors.second, config_.format, s));
   };
@@ -299,7 +300,7 @@ std::vector<mx::array> LayerCache::arrays(mx::StreamOrDevice s) {
   lend();
   // Saves no unused rows, so that a file contains no leftover memory.
   const CacheStep step{config_, offset_ - unattended_, unattended_};
-  const Layouts layouts = layouts_of("arrays", config_.format, *rows_, heads_[2]);
+  const Layouts layouts = layouts_of("arrays", config_.format, *rows_, heads_.key_dim);
   std::vector<mx::array> arrays;
   auto add = [&](const mx::array& rows, const RowLayout& layout, int count) {
     const auto used = layer_caches::used_rows(rows, count, s);
@@ -327,15 +328,8 @@ void LayerCache::set_ledger(Ledger ledger) {
   if (!ledger_) {
     refuse(function, "the cache has no ledger.");
   }
-  check_ledger(function, ledger, heads_[0], heads_[1], config_.max_size);
+  check_ledger(function, ledger, heads_.batch, heads_.kv_heads, config_.max_size);
   ledger_ = std::move(ledger);
-}
-
-int LayerCache::value_dim() const {
-  if (!rows_) {
-    return 0;
-  }
-  return layouts_of("value_dim", config_.format, *rows_, heads_[2]).pool.value.dim;
 }
 
 size_t LayerCache::row_bytes() const {

@@ -109,13 +109,7 @@ class LayerCache {
   /// Args:
   ///   keys: [B, Hkv, L, Dk], after RoPE at positions `offset`, `offset` + 1, ...
   ///   values: [B, Hkv, L, Dv].
-  ///   copy: whether other code still reads the arrays of `fetch`, which must then not
-  ///     change.
-  void write(
-      const mx::array& keys,
-      const mx::array& values,
-      bool copy = false,
-      mx::StreamOrDevice s = {});
+  void write(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s = {});
 
   /// Keys and values of all rows in use, [B, Hkv, N, D]. Attention that does not pass through
   /// the cache reads these arrays. Call it only after a write.
@@ -144,7 +138,8 @@ class LayerCache {
   /// The scores of other rows still contain the attention of these tokens.
   int trim(int n, mx::StreamOrDevice s = {});
 
-  /// Makes the next write copy the rows, because other code still reads them.
+  /// Makes the next write copy the rows, because other code still reads the arrays of `fetch`,
+  /// which must then not change.
   void share();
 
   /// Moves the archive to files in a new folder and evaluates it; does nothing without an
@@ -195,8 +190,6 @@ class LayerCache {
   int64_t archive_reads() const {
     return archive_reads_;
   }
-  /// Dv; 0 before the first values.
-  int value_dim() const;
   /// Bytes of the rows' buffers, including unused rows.
   size_t row_bytes() const;
   size_t ledger_bytes() const;
@@ -236,7 +229,7 @@ class LayerCache {
   int offset_ = 0, length_ = 0;
   std::optional<Rows> rows_;
   std::optional<Ledger> ledger_;       // none if the cache does not evict
-  mx::Shape heads_;                    // [B, Hkv, Dk] of the first keys
+  Heads heads_;                        // of the first tokens
   std::optional<mx::array> no_victim_; // for writes, if there is no ledger
   int unattended_ = 0;                 // newest tokens in the rows, without attention
   bool is_shared_ = false;             // the next write copies the rows
@@ -257,11 +250,11 @@ class LayerCache {
   void start(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void put(const mx::array& keys, const mx::array& values, mx::StreamOrDevice s);
   void lend();
-  void set_heads(mx::Shape heads, mx::StreamOrDevice s);
+  void set_heads(const Heads& heads, mx::StreamOrDevice s);
   int length_after(int tokens) const;
 
   // In layer_cache_archive.cpp.
-  void start_archive(int value_dim);
+  void start_archive();
   std::optional<Elsewhere> read_archive(
       const mx::array& queries, float scale, mx::StreamOrDevice s);
   void end_recall(CacheNotice notice);

@@ -6,13 +6,14 @@
 namespace h2o {
 
 /// Makes the archive, if recall is on.
-void LayerCache::start_archive(int value_dim) {
+void LayerCache::start_archive() {
   if (!recall_ || recall_ended_) {
     return;
   }
   try {
     constexpr int own_dtype_bits = 16;
-    const bool is_whole = heads_[2] % archive_group == 0 && value_dim % archive_group == 0;
+    const bool is_whole =
+        heads_.key_dim % archive_group == 0 && heads_.value_dim % archive_group == 0;
     if (recall_->archive_bits != own_dtype_bits && !is_whole) {
       throw CacheError(cache_codes::archive_group, {});
     }
@@ -61,7 +62,7 @@ std::optional<Elsewhere> LayerCache::read_archive(
   if (elsewhere) {
     const int64_t read =
         are_generated ? int64_t(std::min(recall_->reach, evicted)) * tokens : evicted;
-    archive_reads_ += read * heads_[0] * heads_[1];
+    archive_reads_ += read * heads_.batch * heads_.kv_heads;
   }
   return elsewhere;
 }

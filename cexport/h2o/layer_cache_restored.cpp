@@ -279,7 +279,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice s) {
   if (parts.ledger) {
     check_contents(saved, *parts.ledger);
   }
-  cache.set_heads({heads.batch, heads.kv_heads, heads.key_dim}, s);
+  cache.set_heads(heads, s);
   if (saved.archive) {
     const auto& [first, format, mark] = *saved.archive;
     const bool is_whole =

@@ -55,6 +55,22 @@ mx::array is_finite(const mx::array& a, mx::StreamOrDevice s) {
   return mx::less(mx::abs(a, s), mx::array(infinity), s);
 }
 
+/// Replaces logits by their softmax, without those that are not finite, and returns the logarithm
+/// of the sum of exp; zeros and -infinity if no logit is finite.
+float softmax(float* logits, int count) {
+  const auto& kernels = cpu::kernels();
+  const float largest = kernels.hide_not_finite(logits, count);
+  if (largest == lowest) {
+    std::fill(logits, logits + count, 0.0f);
+    return -infinity;
+  }
+  const float sum = kernels.exp_shifted(logits, largest, count, logits);
+  for (int n = 0; n < count; ++n) {
+    logits[n] /= sum;
+  }
+  return largest + std::log(sum);
+}
+
 /// Keys and values in float32 [B, Hkv, n, D], and what is added to the logits, [B, Hkv, 1, n].
 struct Tile {
   mx::array keys, values, bias;
@@ -336,32 +352,18 @@ class Reader {
       return cpu::RowsView{
           vectors.data(), cpu::Element::float32, dim * int64_t(sizeof(float))};
     };
-    std::vector<float> logits(size_t(group) * rows), most(rows);
+    std::vector<float> logits(size_t(group) * rows);
     kernels.dot_rows(
         queries_of(in, head), group, view(keys, key_dim), rows, key_dim, logits.data(),
         rows);
     float* result = out[0].data<float>() + int64_t(head) * group * value_dim;
-    std::vector<float> sums(group);
     for (int g = 0; g < group; ++g) {
-      float* weights = logits.data() + g * int64_t(rows);
-      const float largest = kernels.hide_not_finite(weights, rows, most.data());
-      const bool sees_any = rows > 0 && largest > lowest;
-      if (sees_any) {
-        sums[g] = kernels.exp_shifted(weights, largest, rows, weights);
-      } else {
-        std::fill(weights, weights + rows, 0.0f);
-      }
       out[1].data<float>()[int64_t(head) * group + g] =
-          sees_any ? largest + std::log(sums[g]) : -infinity;
+          softmax(logits.data() + g * int64_t(rows), rows);
     }
     kernels.mix_rows(
         logits.data(), group, rows, view(values, value_dim), rows, value_dim, false,
         result);
-    for (int g = 0; g < group; ++g) {
-      for (int d = 0; d < value_dim; ++d) {
-        result[g * int64_t(value_dim) + d] /= sums[g] > 0.0f ? sums[g] : 1.0f;
-      }
-    }
   }
 };
 
@@ -398,34 +400,20 @@ bool computes_on_cpu(const Reading& reading, mx::StreamOrDevice s) {
   return !on_gpu(mx::to_stream(s)) && !reading.in_operations;
 }
 
-/// The softmax of logits [B, Hkv, l, n] plus a bias [B, Hkv, 1, n], which hides those that are then
-/// not finite, and the logarithm of the sum of exp, [B, Hkv, l]; 0 and -infinity if all are
-/// hidden. MLX's own softmax takes most of the time of attention on a CPU.
+/// The softmax of logits [B, Hkv, l, n] plus a bias [B, Hkv, 1, n], and the logarithm of the sum of
+/// exp, [B, Hkv, l]. MLX's own softmax takes most of the time of attention on a CPU.
 class Softmax {
  public:
   void run(std::vector<mx::array>& in, std::vector<mx::array>& out) const {
-    const auto& kernels = cpu::kernels();
     const int lines = in[0].shape(2), count = in[0].shape(3);
     for (int64_t line = 0; line < int64_t(out[1].size()); ++line) {
       const float* logits = in[0].data<float>() + line * count;
       const float* bias = in[1].data<float>() + line / lines * count;
       float* weights = out[0].data<float>() + line * count;
       for (int n = 0; n < count; ++n) {
-        const float logit = logits[n] + bias[n];
-        weights[n] = std::abs(logit) < infinity ? logit : lowest;
+        weights[n] = logits[n] + bias[n];
       }
-      const float largest = kernels.largest(weights, count);
-      float& total = out[1].data<float>()[line];
-      if (largest == lowest) {
-        std::fill(weights, weights + count, 0.0f);
-        total = -infinity;
-        continue;
-      }
-      const float sum = kernels.exp_shifted(weights, largest, count, weights);
-      for (int n = 0; n < count; ++n) {
-        weights[n] /= sum;
-      }
-      total = largest + std::log(sum);
+      out[1].data<float>()[line] = softmax(weights, count);
     }
   }
 };

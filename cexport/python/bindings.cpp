@@ -26,7 +26,7 @@ void bind_attend(nb::module_& m, const char* name, AttendFunction attend) {
   m.def(
       name,
       [attend](
-          const std::optional<mx::array>& queries, const RowsTuple& rows,
+          const std::optional<mx::array>& queries, const RowsList& rows,
           const LedgerTuple& ledger, int key_dim, int tokens, int offset,
           const h2o::CacheConfig& config, float scale, const MaskArgument& mask,
           const std::optional<mx::array>& sinks) {
@@ -35,7 +35,7 @@ void bind_attend(nb::module_& m, const char* name, AttendFunction attend) {
                                              scale,   mask_of(mask), sinks};
         h2o::check_attend(arguments, config);
         auto result = attend(arguments, config, {});
-        return std::tuple{result.out, to_tuple(result.rows), to_tuple(result.ledger)};
+        return std::tuple{result.out, arrays_of(result.rows), to_tuple(result.ledger)};
       },
       "queries"_a.none(), "rows"_a, "ledger"_a, nb::kw_only(), "key_dim"_a, "tokens"_a,
       "offset"_a, "config"_a, "scale"_a = 1.0f, "mask"_a = nb::none(),
@@ -90,22 +90,20 @@ void bind(nb::module_& m) {
 
   m.def(
       "cache_write",
-      [](const std::optional<RowsTuple>& rows, const mx::array& keys,
+      [](const std::optional<RowsList>& rows, const mx::array& keys,
          const mx::array& values, const mx::array& victim, int offset,
          const h2o::CacheConfig& config, bool copy) {
         h2o::WriteArguments arguments{std::nullopt, keys, values, victim, offset, copy};
         if (rows) {
           arguments.rows = to_rows(*rows);
         }
-        return to_tuple(h2o::cache_write(arguments, config));
+        return arrays_of(h2o::cache_write(arguments, config));
       },
       "rows"_a.none(), "keys"_a, "values"_a, "victim"_a, "offset"_a, "config"_a,
       nb::kw_only(), "copy"_a = false);
 
   bind_attend(m, "cache_attend", &h2o::cache_attend);
   bind_layer_cache(m);
-  m.def("delete_archive", &h2o::delete_archive, "folder"_a);
-  m.def("delete_stale_archives", &h2o::delete_stale_archives, "root"_a, "keep"_a);
   m.def("compile_kernel", &h2o::metal::compile_kernel, "kernel"_a, "arguments"_a);
   m.def("scoring_pipelines", &h2o::metal::scoring_pipelines);
   m.def("instruction_set", [] { return h2o::cpu::kernels().name; });

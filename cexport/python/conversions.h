@@ -10,18 +10,12 @@
 
 #include "archive.h"
 #include "functions.h"
+#include "row_layout.h"
 
 /// Conversions between the functions' arguments and the named tuples of h2o_py.
 namespace h2o::python {
 
 namespace mx = mlx::core;
-
-/// An array or None in a tuple. std::optional<mx::array> does not work there: its
-/// constructor takes anything that converts to an array, which is a circular definition
-/// in GCC 16's std::tuple.
-struct ArrayOrNone {
-  std::optional<mx::array> array;
-};
 
 /// A mask as mlx_lm passes it: None, "causal" or an array.
 using MaskArgument = std::variant<std::monostate, std::string, mx::array>;
@@ -47,14 +41,13 @@ inline h2o::Ledger to_ledger(const LedgerTuple& t) {
 }
 
 /// The pool and, if there is one, the ring.
-using RowsTuple = std::tuple<mx::array, ArrayOrNone>;
+using RowsList = std::vector<mx::array>;
 
-inline RowsTuple to_tuple(const h2o::Rows& rows) {
-  return {rows.pool, {rows.ring}};
-}
-
-inline h2o::Rows to_rows(const RowsTuple& t) {
-  return {std::get<0>(t), std::get<1>(t).array};
+inline h2o::Rows to_rows(const RowsList& buffers) {
+  if (buffers.empty() || buffers.size() > 2) {
+    throw std::invalid_argument("Rows are one buffer, or two.");
+  }
+  return h2o::rows_from(buffers.begin(), buffers.end());
 }
 
 /// Adds the functions of functions.h to a Python module. Their public signatures and
@@ -76,27 +69,3 @@ struct ArchiveOf;
 void bind_for_tests(nanobind::module_& m, nanobind::class_<ArchiveOf>& archive);
 
 } // namespace h2o::python
-
-/// Converts an ArrayOrNone by converting the std::optional in it.
-template <>
-struct nanobind::detail::type_caster<h2o::python::ArrayOrNone> {
-  using Caster = make_caster<std::optional<mlx::core::array>>;
-
-  NB_TYPE_CASTER(h2o::python::ArrayOrNone, Caster::Name)
-
-  bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
-    Caster caster;
-    if (!caster.from_python(source, flags, cleanup)) {
-      return false;
-    }
-    value.array = std::move(caster.value);
-    return true;
-  }
-
-  static handle from_cpp(
-      const h2o::python::ArrayOrNone& held,
-      rv_policy policy,
-      cleanup_list* cleanup) noexcept {
-    return Caster::from_cpp(held.array, policy, cleanup);
-  }
-};

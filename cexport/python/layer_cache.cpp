@@ -120,14 +120,13 @@ void bind_layer_cache(nb::module_& m) {
       .def("header", locked<SharedCache>([](auto& core) { return core.header(); }))
       .def(
           "write",
-          [](SharedCache& cache, const mx::array& keys, const mx::array& values,
-             bool copy) {
+          [](SharedCache& cache, const mx::array& keys, const mx::array& values) {
             return cache.with([&](auto& core) {
-              core.write(keys, values, copy);
+              core.write(keys, values);
               return core.fetch();
             });
           },
-          "keys"_a, "values"_a, "copy"_a = false)
+          "keys"_a, "values"_a)
       .def(
           "attend",
           [](SharedCache& cache, const mx::array& queries, float scale,
@@ -174,7 +173,7 @@ void bind_layer_cache(nb::module_& m) {
   };
   of_cache("rows", [](auto& core) {
     const auto& rows = core.rows();
-    return rows ? std::optional<RowsTuple>(to_tuple(*rows)) : std::nullopt;
+    return rows ? std::optional(arrays_of(*rows)) : std::nullopt;
   });
   of_cache("offset", [](auto& core) { return core.offset(); });
   of_cache("length", [](auto& core) { return core.length(); });

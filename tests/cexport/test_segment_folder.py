@@ -16,7 +16,6 @@ import mlx.core as mx
 import pytest
 
 import h2o_py
-from h2o_py._compiled import ext
 from h2o_py.errors import H2OFileError
 from tests.cexport.segments import (
     FORMAT,

@@ -25,7 +25,7 @@ def _fallback_layer(config, row_format):
 def _fallback_attend(queries, rows, ledger, *, config, row_format=DENSE, **options):
     config = core._native(config, row_format)
     out, kept_rows, state = ext.attend_in_operations(
-        queries, rows, ledger, config=config, **options
+        queries, rows.buffers, ledger, config=config, **options
     )
     return Attended(out, Rows(*kept_rows), Ledger(*state))
 

@@ -92,12 +92,7 @@ class LayerCache:
         twin.kept, twin.archive = copy.copy(self.kept), copy.copy(self.archive)
         return twin
 
-    def write(
-        self,
-        keys: mx.array,
-        values: mx.array,
-        copy: bool = False,  # noqa: ARG002, FBT001, FBT002  the core's signature
-    ) -> tuple[mx.array, mx.array]:
+    def write(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Write tokens; returns keys and values of all rows in use."""
         if self.unattended:
             if self.expects_queries:
