@@ -11,7 +11,6 @@ import io
 import json
 import re
 import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,16 +24,12 @@ from h2o_pack import assets
 from h2o_pack.files import lock, write
 from h2o_pack.files.write import Content
 from h2o_pack.hub.resolve import resolve
-from h2o_pack.model import Model
-from h2o_pack.models.files import from_folder
 from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked
 from h2o_pack.spec import CacheSpec, DeliverySpec
 from h2o_py.budgets import read_budgets
 from tests import ten_minutes
-from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.plans import plan_of, rendered
-from tests.bridge.trees import build_tree
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"
@@ -42,10 +37,9 @@ NO_FILE = "(no file)"
 MODEL_FILE = "/BundledModel.swift"
 PAGES = "pages"
 STRANGER = ten_minutes.GOLDEN.name
-DEMO, LARGE, APART, FETCHED = "demo", "Qwen3-4B-4bit", "demo-asset-pack", "demo-download"
+DEMO, APART, FETCHED = "demo", "demo-asset-pack", "demo-download"
 SEVERAL = "demo-and-demo-4bit"
 SERVER = "https://models.example.com/demo/1"
-WEIGHTS = 2_263_022_529  # as published
 BUDGETS = {
     "format": 1,
     "layers": [
@@ -65,7 +59,6 @@ PACKAGES = {
     APART: CacheSpec(max_kv=64),
     FETCHED: CacheSpec(max_kv=64),
     SEVERAL: CacheSpec(max_kv=64, kv="8"),
-    LARGE: CacheSpec(max_kv=512),
 }
 
 
@@ -164,15 +157,13 @@ def copied_folders(copied: dict[str, Path], templates: Path) -> str:
 @cache
 def package_files(name: str) -> dict[str, Content]:
     """Return {path: content} of all generated files of a package."""
-    with tempfile.TemporaryDirectory() as scratch:
-        model = large_model(Path(scratch)) if name == LARGE else resolve(DEMO)
-        options = PACKAGES[name]
-        if options.kv and options.max_kv and name != SEVERAL:
-            recall = {"recall": [3]} if options.recall else {}
-            options = replace(options, budgets=read_budgets({**BUDGETS, **recall}, "budgets"))
-        delivery = DeliverySpec(name == APART, SERVER if name == FETCHED else "")
-        models = [resolve("demo-4bit"), model] if name == SEVERAL else [model]
-        return rendered(plan_of(models, options, delivery=delivery))
+    options = PACKAGES[name]
+    if options.kv and options.max_kv and name != SEVERAL:
+        recall = {"recall": [3]} if options.recall else {}
+        options = replace(options, budgets=read_budgets({**BUDGETS, **recall}, "budgets"))
+    delivery = DeliverySpec(name == APART, SERVER if name == FETCHED else "")
+    models = ["demo-4bit", DEMO] if name == SEVERAL else [DEMO]
+    return rendered(plan_of([resolve(model) for model in models], options, delivery=delivery))
 
 
 def module(name: str) -> str:
@@ -204,14 +195,6 @@ def pages() -> dict[str, str]:
         "parity.txt": shown(parity_report.print_report, REPORT),
         "refusals.txt": transcript(),
     }
-
-
-def large_model(folder: Path) -> Model:
-    """Describe a model by its committed config; its weights take no room on the disk."""
-    config = (FOLDER / "models" / LARGE / "config.json").read_text("utf-8")
-    build_tree(folder, {"config.json": config, "tokenizer.json": "{}"})
-    sparse_checkpoint(folder / "model.safetensors", {"weights": ("U8", [WEIGHTS])})
-    return from_folder(LARGE, folder)
 
 
 def update() -> None:

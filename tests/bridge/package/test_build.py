@@ -12,9 +12,10 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_pack.vendoring.edits import EDITS
 from tests.bridge import schemas
-from tests.bridge.golden import large_model
+from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.repositories import COPIES, commit
 from tests.bridge.trees import build_tree, names
+from tests.hub.qwen3 import CONFIG
 
 
 @pytest.fixture
@@ -210,8 +211,10 @@ def test_a_generation_config_is_bundled(chatting, tmp_path):
 
 
 def test_a_device_that_is_too_small_is_refused_before_anything_is_written(ios, tmp_path):
-    model = large_model(tmp_path / "Qwen3-4B-4bit")
-    result = ios("--device", "iPhone13,1", model=model.folder, code=ExitCode.MEMORY)
+    model = tmp_path / "Qwen3-4B-4bit"
+    build_tree(model, {"config.json": CONFIG.read_text("utf-8"), "tokenizer.json": "{}"})
+    sparse_checkpoint(model / "model.safetensors", {"weights": ("U8", [2_263_022_529])})
+    result = ios("--device", "iPhone13,1", model=model, code=ExitCode.MEMORY)
     assert "iPhone 12 mini" in result.stderr
     assert names(tmp_path) == ["Qwen3-4B-4bit"]
 
