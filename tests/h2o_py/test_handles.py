@@ -66,18 +66,6 @@ def test_an_archive_that_is_held_keeps_its_cache(tmp_path):
     assert [archive.nbytes for archive in archives] == sizes
 
 
-def test_arrays_that_are_held_stay_when_their_cache_goes_on_or_goes():
-    cache = recalling()
-    views, rows, ledger = cache.keys, cache.rows, cache.ledger
-    expected = mx.array(views)
-    for tokens in (1, 9, 1):
-        mx.eval(step(cache, *random_tokens(tokens)))
-    assert mx.array_equal(views, expected)
-    del cache
-    gc.collect()
-    mx.eval(mx.concatenate([array.reshape(-1) for array in (rows.pool, ledger.scores)]))
-
-
 ACCESSES = {
     **{
         name: lambda layer, name=name: getattr(layer, name)

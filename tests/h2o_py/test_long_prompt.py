@@ -12,7 +12,7 @@ from h2o_pack.parity import reference
 from h2o_py import H2ORecall
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
-from h2o_py.models import STORAGES, make_h2o_cache
+from h2o_py.models import STORAGES
 from tests.h2o_py.cases import (
     assert_invariants,
     assert_same_archive,
@@ -20,7 +20,6 @@ from tests.h2o_py.cases import (
     random_tokens,
     step,
 )
-from tests.h2o_py.small_models import generate_step, random_prompt, small_model
 from tests.h2o_py.test_traffic import loaded
 from tests.nightly import nightly_except
 
@@ -48,26 +47,6 @@ def test_8000_tokens_take_no_more_memory_than_2000(kv):
     short, long = peaks_up_to((2000, 8000), cache, 512)
     assert cache.offset >= 8000
     assert long <= 1.03 * short
-
-
-@pytest.mark.usefixtures("routed")
-def test_a_model_reads_a_long_prompt_in_flat_memory():
-    model = small_model("qwen3")
-    peaks = {}
-    for tokens in (1000, 4000):
-        prompt = random_prompt(tokens)
-        caches = make_h2o_cache(model, H2OConfig(256))
-        mx.eval(prompt)
-        mx.clear_cache()
-        before = active_memory()
-        mx.reset_peak_memory()
-        steps = generate_step(
-            prompt, model, max_tokens=4, prompt_cache=caches, prefill_step_size=256
-        )
-        assert len(list(steps)) == 4
-        assert {(c.offset, c.length) for c in caches} == {(tokens + 4, 256)}
-        peaks[tokens] = mx.get_peak_memory() - before
-    assert peaks[4000] <= 1.1 * peaks[1000]
 
 
 @pytest.mark.parametrize("kv", nightly_except(EVERYDAY, STORAGES))
