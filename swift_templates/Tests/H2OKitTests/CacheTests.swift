@@ -58,20 +58,6 @@ final class CacheTests: XCTestCase {
         XCTAssertEqual(Array(mask.asArray(Bool.self).prefix(10)), expected)
     }
 
-    func testATrimmedCacheGoesOnAsIfTheTokensHadNeverCome() throws {
-        for storage in [H2OStorage.sixteenBits, .eightBits] {
-            let (trimmed, never) = (try storage.filledCache(7), try storage.filledCache(7))
-            let unscored = Tokens(5, seed: 9)
-
-            _ = trimmed.update(keys: unscored.keys, values: unscored.values)
-            XCTAssertEqual(trimmed.trim(5), 5)
-
-            XCTAssertEqual(trimmed.attendOneByOne(20, seed: 3), never.attendOneByOne(20, seed: 3))
-            XCTAssertEqual(trimmed.keptPositions, never.keptPositions)
-            XCTAssertFalse(trimmed.isTrimmable)
-        }
-    }
-
     func testAfterAnEvictionNothingIsDropped() throws {
         let cache = try H2OKVCache(maxSize: 16)
         cache.attend(Tokens(16, seed: 1))
@@ -94,23 +80,6 @@ final class CacheTests: XCTestCase {
 
         XCTAssertEqual(state[0].asArray(Float.self), before)
         XCTAssertNotEqual(cache.state[0].asArray(Float.self), before)
-    }
-
-    func testStepsThatAreEvaluatedTogetherEqualStepsOneByOne() throws {
-        let oneByOne = try H2OKVCache(maxSize: 16)
-        let together = try H2OKVCache(maxSize: 16)
-        for cache in [oneByOne, together] { cache.attend(Tokens(20, seed: 1)) }
-
-        let expected = oneByOne.attendOneByOne(12, seed: 2)
-        let lazy = (0 ..< 12).map { step in
-            let token = Tokens(1, seed: 2 + UInt64(step))
-            return together.attend(
-                queries: token.queries, keys: token.keys, values: token.values,
-                scale: Heads.scale, mask: .none)
-        }
-
-        XCTAssertEqual(together.keptPositions, oneByOne.keptPositions)
-        XCTAssertEqual(lazy.map { $0.asArray(Float.self) }, expected)
     }
 
     func testAttentionWithCacheUpdateAsksTheCacheToAttend() throws {

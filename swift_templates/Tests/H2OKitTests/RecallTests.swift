@@ -5,55 +5,15 @@ import XCTest
 
 /// Tests that tokens read evicted tokens from the archive.
 final class RecallTests: FolderTestCase {
-    private func configuration(
-        ask: Int = 6, reach: Int = 4, bits: Int = 4
-    ) throws -> H2OConfiguration {
-        try H2OConfiguration(
-            maxSize: 48, recentBudget: 8,
-            recall: H2ORecall(ask: ask, reach: reach, archiveBits: bits))
-    }
-
-    private func caches(_ configuration: H2OConfiguration) throws -> [H2OKVCache] {
-        try H2OStorage.allCases.map { try $0.makeCache(configuration, groupSize: 32) }
-    }
-
-    /// A cache whose tokens read the whole archive, and a cache that keeps every token.
-    private func readingAndFull() throws -> (H2OKVCache, H2OKVCache) {
-        let all = Int(Int32.max)
-        let configuration = try configuration(ask: all, reach: all, bits: 16)
-        return (H2OKVCache(configuration, .dense), H2OKVCache(try .unbounded(), .dense))
-    }
-
-    func testIfEverythingIsReadTheAnswerIsThatOfAFullCache() throws {
-        let (reading, full) = try readingAndFull()
-        for count in [100, 300, 1, 1, 40, 1, 1] {
-            let tokens = Tokens(count, seed: UInt64(count))
-
-            let answer = reading.attend(tokens)
-
-            XCTAssertLessThan(largestDifference(answer, full.attend(tokens)), 1e-5, "\(count)")
-            XCTAssertEqual(reading.length, 48)
-        }
-    }
-
-    func testWithoutReachAGeneratedTokenReadsNothing() throws {
-        let (without, plain) = (
-            try caches(configuration(reach: 0)),
-            try caches(H2OConfiguration(maxSize: 48, recentBudget: 8))
-        )
-        for (cache, twin) in zip(without, plain) {
-            XCTAssertEqual(cache.attend(Tokens(90, seed: 1)), twin.attend(Tokens(90, seed: 1)))
-
-            XCTAssertEqual(cache.attendOneByOne(9, seed: 2), twin.attendOneByOne(9, seed: 2))
-
-            XCTAssertEqual(cache.recalled?.reads, 0)
-            XCTAssertEqual(cache.keptPositions, twin.keptPositions)
-        }
+    private func caches() throws -> [H2OKVCache] {
+        let configuration = try H2OConfiguration(
+            maxSize: 48, recentBudget: 8, recall: H2ORecall(ask: 6, reach: 4, archiveBits: 4))
+        return try H2OStorage.allCases.map { try $0.makeCache(configuration, groupSize: 32) }
     }
 
     func testAnEvictedTokenIsReadByAPromptADraftAndAGeneratedTokenThatAskForIt() throws {
         for (count, read) in [(12, 192), (6, 6 * 4), (1, 4)] {
-            for cache in try caches(configuration()) {
+            for cache in try caches() {
                 cache.attend(Fact.text)
                 cache.attendOneByOne(60, seed: 2)
                 XCTAssertFalse(cache.keepsTheFact)
@@ -74,7 +34,7 @@ final class RecallTests: FolderTestCase {
 
     func testACopyAndASavedCacheGoOnAsTheirOriginal() throws {
         let file = folder.appending(path: "caches.safetensors")
-        for cache in try caches(configuration()) {
+        for cache in try caches() {
             cache.attend(Tokens(300, seed: 1))
             cache.attendOneByOne(70, seed: 2)
             let copies = try [cache as any KVCache].copied()
@@ -92,20 +52,6 @@ final class RecallTests: FolderTestCase {
                 XCTAssertEqual(twin.metaState, cache.metaState)
             }
         }
-    }
-
-    func testATrimmedCacheReadsNothingOfTheTokensThatWereRemoved() throws {
-        let (reading, full) = try readingAndFull()
-        for cache in [reading, full] {
-            cache.attend(Tokens(40, seed: 1))
-
-            XCTAssertEqual(cache.trim(10), 10)
-        }
-        for tokens in [Fact.text, Fact.question(6), Fact.question(1)] {
-            XCTAssertLessThan(
-                largestDifference(reading.attend(tokens), full.attend(tokens)), 1e-5)
-        }
-        XCTAssertFalse(reading.isTrimmable)
     }
 
     func testOnlyTheLayersThatAreNamedRecall() throws {

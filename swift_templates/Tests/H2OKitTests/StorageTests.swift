@@ -76,16 +76,4 @@ final class StorageTests: XCTestCase {
             }
         }
     }
-
-    func testSavedCachesSayWhetherTheyAreRotated() throws {
-        for (storage, isRotated) in [(H2OStorage.eightBits, false), (.fourBits, true)] {
-            let cache = try storage.filledCache(20)
-
-            let saved = cache.metaState
-            let restored = try H2OKVCache(state: cache.state, metaState: saved)
-
-            XCTAssertTrue(saved[0].contains("\nrotated=\(isRotated ? 1 : 0)"), saved[0])
-            XCTAssertEqual(restored.metaState, saved)
-        }
-    }
 }

@@ -50,19 +50,6 @@ final class SessionTests: XCTestCase {
         XCTAssertEqual(text, tokenizer.decode(tokenIds: expected, skipSpecialTokens: true))
     }
 
-    func testALongPromptIsReadInChunks() async throws {
-        var fixture = try SessionFixture(maxSize: 32)
-        fixture.promptChunk = 16
-        let prompt = String(repeating: "abcdefgh", count: 6)
-
-        let session = fixture.makeSession()
-        _ = try await session.respond(to: prompt)
-
-        let sizes = fixture.model.calls.map(\.count)
-        XCTAssertEqual(sizes.prefix(6), [16, 16, 16, 7, 1, 1])
-        assertEqual(await session.tokensSeen, 56 + 6)
-    }
-
     func testAnEmptyPromptIsRefusedAndTheSessionGoesOn() async throws {
         let session = try SessionFixture().makeSession()
 
