@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
@@ -31,6 +32,13 @@ def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[st
     return ran(sys.executable, *arguments, **options)
 
 
+def output_of(*command: object, **options: Any) -> str:
+    """Run a program that must succeed, and return its output; see `ran`."""
+    process = ran(*command, **options)
+    assert process.returncode == 0, (process.stdout + process.stderr)[-3000:]
+    return process.stdout
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let processes started in this block take SIGINT as they do in a terminal.
@@ -42,6 +50,17 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond 4096 bytes in this block, as if the disk were full."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 @contextmanager

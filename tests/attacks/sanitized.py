@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.processes import output_of
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/sanitized"
 OPTIONS = "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024"
@@ -25,12 +27,8 @@ def build() -> None:
 
 def environment() -> dict[str, str]:
     """What a Python needs to load it: the sanitizers come before everything else."""
-    libraries = []
-    for name in ("libasan.so", "libstdc++.so.6"):
-        process = subprocess.run(
-            ["c++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
-        )
-        libraries.append(process.stdout.strip())
+    names = ("libasan.so", "libstdc++.so.6")
+    libraries = [output_of("c++", f"-print-file-name={name}").strip() for name in names]
     return {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": OPTIONS}
 
 

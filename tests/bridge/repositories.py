@@ -14,6 +14,7 @@ from h2o_pack.facts import pins, with_submodules
 from h2o_pack.progress import ProgressReporter, silent
 from h2o_pack.vendoring import fetch
 from tests.bridge.trees import build_tree
+from tests.processes import output_of
 
 OWNER = "owner"
 ENVIRONMENT = {
@@ -27,11 +28,7 @@ ENVIRONMENT = {
 
 def git(folder: Path, *arguments: str) -> str:
     """Run git as nobody in particular."""
-    command = ["git", "-C", str(folder), *arguments]
-    process = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=ENVIRONMENT
-    )
-    return process.stdout.strip()
+    return output_of("git", "-C", folder, *arguments, env=ENVIRONMENT).strip()
 
 
 def commit(

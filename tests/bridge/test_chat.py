@@ -1,6 +1,5 @@
 """The command `chat`: through a pipe, as JSON, and in a pseudo-terminal."""
 
-import importlib.resources
 import json
 import re
 import shutil
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 from h2o_pack.cli import main
 from h2o_pack.errors import ExitCode
 from tests.bridge import schemas
+from tests.conftest import DEMO
 from tests.messages import says
 from tests.pseudo_terminal import in_terminal
 
@@ -92,8 +92,7 @@ def test_input_that_is_no_text_is_refused():
 
 def test_what_ios_refuses_is_refused_alike(ios, tmp_path):
     folder = tmp_path / "model"
-    demo = importlib.resources.files("h2o_pack.models") / "demo"
-    shutil.copytree(str(demo), folder)
+    shutil.copytree(DEMO, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_file": "m.py"}))
     refused = ios(model=folder, code=ExitCode.MODEL).stderr

@@ -1,7 +1,6 @@
 """Edits of upstream's sources, and the guards of those that only some targets compile."""
 
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from h2o_pack.vendoring.edits import (
 from h2o_pack.vendoring.vendor import added_files, edit_sources
 from tests.bridge.trees import build_tree, tree
 from tests.messages import refused, says
+from tests.processes import output_of
 from tools.upstream import __main__ as upstream
 
 TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
@@ -188,9 +188,8 @@ def built(vendor: Path, folder: Path, *, simulator: bool) -> str:
         "-o",
         folder / "program",
     ]
-    subprocess.run([compiler, *options, main, *vendor.rglob("*.cpp")], check=True)
-    process = subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
-    return process.stdout
+    output_of(compiler, *options, main, *vendor.rglob("*.cpp"))
+    return output_of(folder / "program")
 
 
 @pytest.mark.parametrize(("simulator", "text"), [(True, "CPU CPU CPU"), (False, "GPU GPU CPU")])

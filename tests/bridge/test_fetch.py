@@ -29,7 +29,7 @@ from tests.bridge.repositories import (
     git,
     store,
 )
-from tests.bridge.trees import build_tree, names, tree
+from tests.bridge.trees import NO_FILES, build_tree, names, tree
 from tests.messages import refused, says
 from tests.nightly import nightly_except
 from tests.processes import interruptible
@@ -208,8 +208,7 @@ def test_only_a_file_is_taken_as_a_stored_pack(repositories, cache, kind):
     sources(cache, repositories.url)
     place = store(cache, "mlx-swift-lm")
     place.unlink()
-    make = {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero")}
-    make.get(kind, Path.mkdir)(place)
+    NO_FILES[kind](place)
     message = refusal(cache, NOBODY, code=ExitCode.OUTPUT)
     assert message.endswith(f"({place}). Give another folder with --cache.")
 

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import plistlib
 import re
-import subprocess
 import sys
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -26,6 +25,7 @@ from tests.bridge.test_naming import read_swift_literal
 from tests.bridge.trees import names, write_model
 from tests.messages import refused
 from tests.nightly import nightly_except
+from tests.processes import ran
 
 NAMES = (
     "with space",
@@ -90,8 +90,7 @@ def test_no_name_breaks_the_generated_swift(model, tmp_path, every):
     (tmp_path / "sources").write_text("\n".join(f'"{source}"' for source in sources))
     # The driver would start a process for each file.
     command = ["swiftc", "-frontend", "-parse", "-swift-version", "6"]
-    command.append(f"@{tmp_path / 'sources'}")
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    process = ran(*command, f"@{tmp_path / 'sources'}")
     assert (process.returncode, process.stderr) == (0, "")
 
 
@@ -236,9 +235,7 @@ def test_no_module_of_the_current_folder_runs(tmp_path, command):
     script = Path(sys.executable).with_name("h2o-pack")
     options = ("--max-kv", "64", "--output", "Out", "--no-vendor", "--no-check-text")
     arguments = ("--model", str(model), *options) if command == "ios" else ()
-    subprocess.run(
-        [script, command, *arguments], cwd=tmp_path, capture_output=True, check=False
-    )
+    ran(script, command, *arguments, cwd=tmp_path)
     assert (tmp_path / "Out/Package.swift").exists() == (command == "ios")
     assert not (tmp_path / "ran").exists()
 

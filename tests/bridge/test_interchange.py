@@ -1,7 +1,6 @@
 """Caches that Python writes go on in Swift, and those that Swift writes in Python."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,14 @@ from mlx_lm.models.cache import (
     save_prompt_cache,
 )
 
-from h2o_pack.parity.swift import environment, prepare
+from h2o_pack.parity.swift import Host, environment, prepare
 from h2o_pack.parity.trace import TOLERANCES
 from h2o_pack.plan.measured import read_measured
 from h2o_py import H2OConfig, H2ORecall
 from h2o_py.cache import H2OCacheList
 from h2o_py.models import STORAGES
 from tests.bridge import schemas
+from tests.processes import ran
 
 CONFIG = H2OConfig(24, sink_size=2, heavy_budget=10, recent_budget=8, pinned=((5, 7),))
 RECALLING = {
@@ -135,18 +135,18 @@ def interchanged(demo_package, tmp_path_factory) -> Path:
     return folder
 
 
+def swift_tests(host: Host, *options: object, **settings: str) -> str:
+    """Run a package's tests, which must pass; return what SwiftPM says."""
+    process = ran("swift", "test", *host.options, *options, env=environment(settings))
+    output = process.stdout + process.stderr
+    failures = [line for line in output.splitlines() if ": error: " in line]
+    assert process.returncode == 0, "\n".join([*failures, output[-3000:]])
+    return output
+
+
 def swift_test(package: Path, name: str, **settings: str) -> None:
     """Run tests of a package on the stand-in; none of them may be skipped."""
-    host = prepare(package.resolve())
-    result = subprocess.run(
-        ["swift", "test", *host.options, "--filter", name],
-        env=environment(settings),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    output = result.stdout + result.stderr
-    assert result.returncode == 0, output[-3000:]
+    output = swift_tests(prepare(package.resolve()), "--filter", name, **settings)
     assert "1 test skipped" not in output
 
 

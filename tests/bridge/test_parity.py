@@ -5,7 +5,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import zipfile
@@ -23,15 +22,18 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.naming import swift_string
 from h2o_pack.parity import op, trace
 from h2o_pack.parity.parity_report import CaseResult
-from h2o_pack.parity.swift import SYSTEM, environment, prepare, standin_files, sync
+from h2o_pack.parity.swift import SYSTEM, prepare, standin_files, sync
 from h2o_py.storages import STORAGE_BITS
 from tests.attacks import app
 from tests.bridge.faults import CHOICE, FAULTS, with_faults
 from tests.bridge.golden import FETCHED, package_files
+from tests.bridge.test_interchange import swift_tests
+from tests.bridge.trees import program
 from tests.cexport.test_c_api import refuse_empty_handles
 from tests.conversations.program import KILLED, build, kill
 from tests.messages import says
 from tests.nightly import nightly_except
+from tests.processes import output_of
 
 STORED = [f"kv {name}" for name in STORAGE_BITS if name != "16"]
 FIRST = ["float32", "published policy", "not routed", *STORED]
@@ -156,16 +158,7 @@ class TestWithSwift:
         work = package / ".parity"
         # SwiftPM warns of a home that it cannot write to.
         own = ("--config-path", work / "config", "--security-path", work / "security")
-        result = subprocess.run(
-            ["swift", "test", *host.options, *own],
-            env=environment({"H2O_MODEL_DIR": str(package / "Model")}),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        output = result.stdout + result.stderr
-        failures = [line for line in output.splitlines() if ": error: " in line]
-        assert result.returncode == 0, "\n".join([*failures, output[-3000:]])
+        output = swift_tests(host, *own, H2O_MODEL_DIR=str(package / "Model"))
         # Parity runs the replay, test_interchange.py that of files, the next tests attacks and
         # the killed conversation. The stand-in has no models and no engine for grammars, so
         # level 3, a session with the bundled model, and the engine run on upstream only.
@@ -204,8 +197,8 @@ class TestWithSwift:
         self, package, tmp_path
     ):
         """Or the attacks would try nothing but the digest."""
-        program = build(package, {"H2O_CONVERSATION_TURNS": "2"})
-        program.run(KILLED, tmp_path / "first")
+        conversation = build(package, {"H2O_CONVERSATION_TURNS": "2"})
+        conversation.run(KILLED, tmp_path / "first")
         saved = tmp_path / "first/saved/conversation.safetensors"
         data = saved.read_bytes()
         assert app.sealed(data) == data
@@ -221,7 +214,7 @@ class TestWithSwift:
                 folder = tmp_path / "attacks" / number
                 folder.mkdir(parents=True)
                 (folder / saved.name).write_bytes(content)
-        names, refusals, what = app.answers(program, tmp_path / "attacks")
+        names, refusals, what = app.answers(conversation, tmp_path / "attacks")
         assert (names, what) == (["0", "00", "1", "10"], "")
         reasons = ["digest" if "cut short or changed" in text else "state" for text in refusals]
         assert reasons == ["digest", "state", "digest"]
@@ -236,10 +229,9 @@ class TestWithSwift:
         literals = ", ".join(swift_string(text) for text in texts)
         source = tmp_path / "main.swift"
         source.write_text(f"for s in [{literals}] {{ print(Array(s.utf8)) }}\n")
-        program = tmp_path / "program"
-        subprocess.run(["swiftc", source, "-o", program], check=True, capture_output=True)
-        result = subprocess.run([program], check=True, capture_output=True, text=True)
-        assert result.stdout.splitlines() == [str(list(text.encode())) for text in texts]
+        output_of("swiftc", source, "-o", tmp_path / "program")
+        lines = output_of(tmp_path / "program").splitlines()
+        assert lines == [str(list(text.encode())) for text in texts]
 
 
 class TestOtherPackages:
@@ -264,15 +256,8 @@ class TestOtherPackages:
         host = prepare(package)
         try:
             sync(with_faults(standin_files(two)) | fetching, host.root)
-            tests = subprocess.run(
-                ["swift", "test", *host.options, "--filter", "|".join(sorted(suites))],
-                env=environment({"H2O_MODEL_DIR": str(two / "Model")}),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            output = tests.stdout + tests.stderr
-            assert tests.returncode == 0, output[-3000:]
+            chosen = ("--filter", "|".join(sorted(suites)))
+            output = swift_tests(host, *chosen, H2O_MODEL_DIR=str(two / "Model"))
             assert "warning:" not in output
         finally:
             prepare(package)
@@ -311,11 +296,8 @@ def test_a_build_that_fails_ends_parity_with_the_compilers_words(
 ):
     copy = tmp_path / "Demo"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns(".parity"))
-    for name, body in (("swift", "echo 'a.swift: error: no such thing'; exit 1"), ("c++", "")):
-        program = tmp_path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
+    program(tmp_path / "bin", "swift", "echo 'a.swift: error: no such thing'; exit 1")
+    program(tmp_path / "bin", "c++", "")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     result = parity(copy, "--level", "op", "--level", "trace")
     assert result.exit_code == ExitCode.TOOL
@@ -330,8 +312,7 @@ def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
         "--disable-pip-version-check", "--wheel-dir", str(tmp_path), str(assets.root()),
     ]  # fmt: skip
     programs = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    process = subprocess.run(build, capture_output=True, text=True, env=programs, check=False)
-    assert process.returncode == 0, process.stderr[-3000:]
+    output_of(*build, env=programs)
     [wheel] = tmp_path.glob("*.whl")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
@@ -346,11 +327,7 @@ def test_a_wheel_makes_the_same_package_without_the_checkout(package, tmp_path):
         f"assert fast.__file__.startswith({str(site)!r})\n"
         f"cli.main(['ios', '--model', 'demo', '--max-kv', '64', '--output', {str(output)!r}])\n"
     )
-    isolated = [sys.executable, "-I", "-S", "-c", code]
-    process = subprocess.run(
-        isolated, capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert process.returncode == 0, process.stderr
+    output_of(sys.executable, "-I", "-S", "-c", code, cwd=tmp_path)
     files = {path.relative_to(output) for path in output.rglob("*") if path.is_file()}
     assert Path("Package.swift") in files
     for path in files:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,15 @@ def build_tree(folder: Path, files: dict[str, str]) -> Path:
         path.write_text(text, encoding="utf-8")
     return folder
 
+
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "long": lambda path: (path.touch(), os.truncate(path, 1 << 40)),  # no room on the disk
+}
+"""Make something at a path that nobody should read to its end as a file."""
 
 TOKENIZER = json.dumps({
     "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],

@@ -1,23 +1,15 @@
 """The C API as C uses it; Swift's tests call its functions with real arrays."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import mlx.core
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, output_of
+
 MLX = Path(mlx.core.__file__).parent
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
-
-
-def run(*command: object) -> str:
-    process = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -27,7 +19,7 @@ def test_the_header_is_c99_and_needs_no_other_before_it(tmp_path):
     shutil.copy(ROOT / "cexport/c/h2o.h", include / "mlx/c/h2o.h")
     source = tmp_path / "alone.c"
     source.write_text('#include "mlx/c/h2o.h"\nint main(void) { return 0; }\n')
-    run("cc", *STRICT, "-fsyntax-only", "-I", include, source)
+    output_of("cc", *STRICT, "-fsyntax-only", "-I", include, source)
 
 
 def refuse_empty_handles(cmlx: Path, objects: list[Path], folder: Path) -> None:
@@ -37,7 +29,7 @@ def refuse_empty_handles(cmlx: Path, objects: list[Path], folder: Path) -> None:
     """
     calls, program = folder / "calls.o", folder / "calls"
     source = Path(__file__).parent / "null_handles.c"
-    run("cc", *STRICT, "-c", "-I", cmlx / "include", source, "-o", calls)
+    output_of("cc", *STRICT, "-c", "-I", cmlx / "include", source, "-o", calls)
     library = ["-L", MLX / "lib", "-lmlx", f"-Wl,-rpath,{MLX / 'lib'}"]
-    run("c++", calls, *objects, *library, "-o", program)
-    assert run(program) == ""
+    output_of("c++", calls, *objects, *library, "-o", program)
+    assert output_of(program) == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -15,6 +14,7 @@ from filelock import FileLock
 
 from h2o_pack.facts import pins
 from h2o_py._pins import MLX_VERSION
+from tests.processes import output_of
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ROOT / "cexport/older-mlx.txt"
@@ -28,16 +28,8 @@ def run(*command: object) -> str:
     site = sysconfig.get_path("purelib")
     paths = os.pathsep.join(map(str, (TREE, PACKAGES, ROOT / "bridge", ROOT, site)))
     tools = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))  # cmake, ninja
-    process = subprocess.run(
-        [str(word) for word in command],
-        env={**os.environ, "PATH": tools, "PYTHONPATH": paths},
-        cwd=TREE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, (process.stdout + process.stderr)[-3000:]
-    return process.stdout
+    settings = {**os.environ, "PATH": tools, "PYTHONPATH": paths}
+    return output_of(*command, cwd=TREE, env=settings)
 
 
 @pytest.fixture(scope="module")

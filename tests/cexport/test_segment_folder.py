@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 import h2o_py
 from h2o_py.errors import H2OFileError
+from tests.bridge.trees import NO_FILES, names
 from tests.cexport.segments import (
     FORMAT,
     KEY_BYTES,
@@ -30,25 +30,16 @@ from tests.cexport.segments import (
     segment,
 )
 from tests.nightly import nightly_except
-from tests.processes import in_time
+from tests.processes import in_time, output_of, ran
 
 CHANGED = "its content has changed"  # the reason if no call of the system failed
-
-
-def names(path):
-    return sorted(path.name for path in path.iterdir())
 
 
 def other_process(text: str, *arguments: object, before: Sequence[str] = ()) -> str:
     script = (
         f"import sys\nfrom pathlib import Path\nfrom tests.cexport.segments import *\n{text}"
     )
-    process = subprocess.run(
-        [*before, sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    return process.stdout
+    return output_of(*before, sys.executable, "-W", "ignore", "-c", script, *arguments)
 
 
 def test_reads_what_was_appended_before_and_after_it_is_written(tmp_path):
@@ -282,12 +273,8 @@ assert_holds(folder, [0, 1])
 @pytest.mark.parametrize("kills", nightly_except([12], [12, 50]))
 def test_killed_writers_leave_what_they_had_said_was_written(tmp_path, kills):
     command = [sys.executable, "-W", "ignore", "-m", "tests.cexport.killed_writers"]
-    process = subprocess.run(
-        [*command, str(tmp_path / "layer-000"), str(kills)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    reached = [int(line) for line in process.stdout.split()]
+    output = output_of(*command, tmp_path / "layer-000", kills)
+    reached = [int(line) for line in output.split()]
     assert len(reached) == kills
     assert reached == sorted(reached)
     assert reached[-1] >= kills  # each writer reached a mark of its own
@@ -424,8 +411,7 @@ print(append(folder, 2))
 def own_mounts() -> bool:
     """Whether this user may mount file systems that only their own processes see."""
     tool = shutil.which("unshare")
-    command = [tool or "", "--map-root-user", "--mount", "true"]
-    return tool is not None and subprocess.run(command, check=False).returncode == 0
+    return tool is not None and ran(tool, "--map-root-user", "--mount", "true").returncode == 0
 
 
 MOUNTS = pytest.mark.skipif(not own_mounts(), reason="no file systems of its own here")
@@ -533,20 +519,14 @@ def test_deletes_only_its_own_files(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["manifest", "000000.safetensors", "lock"])
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "endless"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "long"])
 def test_only_files_of_an_archive_are_read(name, kind, tmp_path):
     layer = tmp_path / "conversation/layer-000"
     mark = filled(layer, 1)
     path = layer / name
     path.unlink()
-    make = {
-        "pipe": os.mkfifo,
-        "device": lambda path: path.symlink_to("/dev/zero"),
-        "folder": os.mkdir,
-        "endless": lambda path: path.touch() or os.truncate(path, 1 << 42),
-    }
-    make[kind](path)
-    if name == "lock" and kind in ("pipe", "endless"):  # it is locked and not read
+    NO_FILES[kind](path)
+    if name == "lock" and kind in ("pipe", "long"):  # it is locked and not read
         assert opened(layer, mark).failure is None
         return
     with in_time():

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from h2o_pack.parity.swift import VENDORED_BUILD, Host
+from tests.bridge.trees import program
 from tests.processes import ROOT, python, ran
 
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -107,13 +108,6 @@ def run(script: str, *arguments: object, tools: Path | None = None, **settings: 
     return ran(ROOT / ".ci" / script, *arguments, env=os.environ | {"PATH": path, **settings})
 
 
-def tool(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.write_text(text, "utf-8")
-    path.chmod(0o755)
-    return folder
-
-
 @pytest.mark.parametrize("name", ["apple/package", "linux-package"])
 def test_a_package_is_tested_where_and_as_parity_built_it(name):
     script = (ROOT / ".ci" / name).read_text("utf-8")
@@ -132,8 +126,8 @@ def test_a_package_is_tested_where_and_as_parity_built_it(name):
     ],
 )
 def test_a_swift_that_is_older_than_packages_need_fails_by_name(tmp_path, version, enough):
-    tools = tool(tmp_path, "swift", f"#!/bin/sh\necho '{version}'\n")
-    result = run("require-swift", tools=tools)
+    program(tmp_path, "swift", f"echo '{version}'")
+    result = run("require-swift", tools=tmp_path)
     assert (result.returncode == 0) == enough
     assert ("6.3 or newer is needed" in result.stderr) != enough
 
@@ -152,7 +146,7 @@ def test_what_the_simulators_step_waits_for_is_what_the_library_prints():
 
 @pytest.mark.parametrize("target", ["wheel", "apple-wheel", "demo"])
 def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, target):
-    old = tool(tmp_path, "python3", "#!/bin/sh\nexit 1\n") / "python3"
+    old = program(tmp_path, "python3", "exit 1")
     for name in ("Makefile", "pyproject.toml", "requirements.lock", ".ci/uv.lock"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -164,7 +158,7 @@ def test_a_python_that_is_too_old_is_named_before_anything_is_made(tmp_path, tar
     assert not (tmp_path / ".venv").exists()
 
 
-PYTHON = """#!/bin/sh
+PYTHON = """\
 echo "python $*" >>"$LOG"
 case "$*" in
   "-m venv "*)
@@ -175,15 +169,14 @@ case "$*" in
     cp "$TOOL" "$3/bin/h2o-pack" ;;
 esac
 """
-TOOL = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
+TOOL = 'echo "$(basename "$0") $*" >>"$LOG"'
 
 
 def test_the_demo_after_an_installation_compiles_nothing(tmp_path):
     """With a Python that only notes its arguments; `.ci/ten-minutes` runs a real one."""
     checkout, tools = tmp_path / "checkout", tmp_path / "tools"
-    tools.mkdir()
-    tool(tools, "python3", PYTHON)
-    tool(tools, "tool", TOOL)
+    program(tools, "python3", PYTHON)
+    program(tools, "tool", TOOL)
     for name in (
         "Makefile",
         "requirements.lock",
@@ -222,7 +215,7 @@ def test_the_demo_after_an_installation_compiles_nothing(tmp_path):
 def test_the_swift_half_is_left_out_where_swift_is_too_old_for_packages(
     tmp_path, version, summary
 ):
-    tool(tmp_path, "swift", f"#!/bin/sh\necho '{version}'\n")
+    program(tmp_path, "swift", f"echo '{version}'")
     test = tmp_path / "test_one.py"
     marked = "@pytest.mark.swift\ndef test_it():\n    pass\n"
     test.write_text(f"import pytest\n\n\n{marked}", "utf-8")

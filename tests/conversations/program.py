@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_pack.parity.swift import Host, environment, prepare
+from tests.processes import output_of
 
 LONG = "H2OSessionsTests.LongConversationTests/testEachTurnReadsWhatIsNewAndAChangeWhatFollows"
 KILLED = "H2OSessionsTests.KilledConversationTests/testItGoesOnFromItsLastWholeTurn"
@@ -65,8 +66,7 @@ class Program:
 def build(package: Path, settings: Mapping[str, str]) -> Program:
     """Build a package's tests, on its Vendor/ folder or on the stand-in."""
     host = prepare(package)
-    command = ["swift", "build", *host.options, "--build-tests"]
-    subprocess.run(command, env=environment({}), check=True, capture_output=True)
+    output_of("swift", "build", *host.options, "--build-tests", env=environment({}))
     return Program(package.resolve(), host, settings)
 
 

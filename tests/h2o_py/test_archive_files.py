@@ -1,10 +1,7 @@
 """What users see of archives in files."""
 
 import json
-import resource
-import subprocess
 import sys
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -19,6 +16,7 @@ from tests.conftest import DEMO
 from tests.h2o_py.cases import BACKENDS, changed, random_tokens, step
 from tests.messages import says
 from tests.nightly import nightly_except
+from tests.processes import full_disk, output_of
 
 
 def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
@@ -258,13 +256,8 @@ def test_a_disk_that_is_full_ends_recall_and_not_the_conversation(tmp_path):
         outs += take(cache, [1], 1, is_written=False)  # hands the second segment over
         return outs + take(cache, [40, 1, 300, 40, 1], 2)
 
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
-    try:
-        with pytest.warns(h2o_py.H2ORecallWarning) as warnings:
-            outs = go_on()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with pytest.warns(h2o_py.H2ORecallWarning) as warnings, full_disk():
+        outs = go_on()
     assert [raised.message.code for raised in warnings] == ["archive_not_written"]
     assert all(mx.isfinite(out).all() for out in outs)
     assert cache.archive is None
@@ -313,12 +306,7 @@ def test_the_command_says_what_is_wrong_with_the_folder(tmp_path):
 def test_reading_an_archive_in_files_takes_less_than_32_mib(tmp_path, tokens, ask):
     """Beside the tokens' own arrays. The archive of 32,768 tokens is larger than that."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.h2o_py.recall_memory"]
-    process = subprocess.run(
-        [*command, str(tmp_path / "layer"), str(tokens), str(ask)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    measured = json.loads(process.stdout)
+    measured = json.loads(output_of(*command, tmp_path / "layer", tokens, ask))
     assert measured["read"] > 0
     assert measured["segments_in_files"] >= tokens // 256 - 4  # the newest are in memory
     own = 2 * ask * 32 * 128 * 4 / 2**20  # queries and what they read, in float32

@@ -1,8 +1,8 @@
 """Routing of mlx_lm's models: installed, removed, and only for caches that ask."""
 
 import importlib
-import subprocess
 import sys
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -13,6 +13,7 @@ from h2o_py import fast, routing
 from h2o_py.cache import H2OKVCache
 from h2o_py.config import H2OConfig
 from tests.h2o_py.cases import largest_difference, random_tokens
+from tests.processes import output_of
 
 NAME = "scaled_dot_product_attention"
 
@@ -91,4 +92,4 @@ def test_importing_the_package_imports_neither_mlx_nor_mlx_lm():
         "import sys, h2o_py; h2o_py.H2OConfig(512);"
         "assert not {'mlx', 'mlx_lm'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd="/")
+    output_of(sys.executable, "-c", code, cwd=Path("/"))

@@ -1,7 +1,5 @@
 """The earlier file of saved caches stays until the new one is whole, whatever happens."""
 
-import os
-import resource
 import signal
 
 import mlx.core as mx
@@ -10,9 +8,10 @@ import pytest
 from h2o_py.cache import H2OKVCache
 from h2o_py.errors import H2OFileError
 from h2o_py.store import load_cache, save_cache
+from tests.bridge.trees import NO_FILES
 from tests.h2o_py.cases import SMALL, random_tokens, step
 from tests.messages import says
-from tests.processes import in_time, python
+from tests.processes import full_disk, in_time, python
 
 NAME = "chat.safetensors"
 write = mx.save_safetensors
@@ -44,13 +43,8 @@ def turn_of(path):
 
 def test_a_full_disk_leaves_the_earlier_conversation(path):
     cache = filled(40)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
-    try:
-        with pytest.raises(OSError, match="too large"):
-            save_cache(path, [cache], {"turn": "2"})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with pytest.raises(OSError, match="too large"), full_disk():
+        save_cache(path, [cache], {"turn": "2"})
     assert turn_of(path) == "1"
 
 
@@ -96,16 +90,10 @@ def test_two_saves_at_once_leave_one_whole_conversation(path, monkeypatch):
     assert turn_of(path) == "2"
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to itself"])
 def test_only_a_file_is_read_as_a_saved_cache(kind, tmp_path):
     path = tmp_path / NAME
-    make = {
-        "pipe": os.mkfifo,
-        "device": lambda path: path.symlink_to("/dev/zero"),
-        "folder": os.mkdir,
-        "link": lambda path: path.symlink_to(path),
-    }
-    make[kind](path)
+    NO_FILES[kind](path)
     with pytest.raises(H2OFileError) as error, in_time():
         load_cache(path)
     assert error.value.code == "unreadable_cache_file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import subprocess
 import sys
 
 import mlx.core as mx
@@ -26,6 +25,7 @@ from tests.h2o_py.cases import (
 )
 from tests.h2o_py.small_models import greedy, random_prompt, small_model
 from tests.nightly import nightly_except
+from tests.processes import output_of
 
 upstream = importlib.import_module("mlx_lm.generate")
 server = importlib.import_module("mlx_lm.server")
@@ -223,11 +223,8 @@ def test_trap_another_process_does_not_know_the_classes_of_a_saved_cache(tmp_pat
         paths.append(str(tmp_path / f"{family}.safetensors"))
         save_prompt_cache(paths[-1], caches)
         expected.append(" ".join(type(cache).__name__ for cache in caches))
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LOAD, *paths],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert process.stdout.splitlines() == expected
+    output = output_of(sys.executable, "-W", "ignore", "-c", LOAD, *paths)
+    assert output.splitlines() == expected
 
 
 # The server

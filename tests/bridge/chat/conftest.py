@@ -1,6 +1,5 @@
 """The demo model as a partner in conversations."""
 
-import importlib.resources
 import shutil
 
 import pytest
@@ -9,6 +8,7 @@ from h2o_pack.chat.model import load
 from h2o_pack.choice.choose import Criteria
 from h2o_pack.progress import silent
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec
+from tests.conftest import DEMO
 
 THINKING = (
     "{% for m in messages %}{{ m.role }}:{{ m.content }}<|endoftext|>{% endfor %}"
@@ -37,6 +37,6 @@ def bounded():
 def thinking(tmp_path_factory):
     """The demo model with a template that begins a reply with a thought, if not told else."""
     folder = tmp_path_factory.mktemp("models") / "thinking"
-    shutil.copytree(str(importlib.resources.files("h2o_pack.models") / "demo"), folder)
+    shutil.copytree(DEMO, folder)
     (folder / "chat_template.jinja").write_text(THINKING)
     return chat_model(folder)

@@ -1,13 +1,12 @@
 """What a conversation reads, turn by turn, is what the template writes for the whole."""
 
-import importlib.resources
-
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from h2o_pack.chat.prompt_format import PromptFormat
 from h2o_pack.resolved.chat import Chat, Thinking, reply, system, user
 from tests.bridge.resolved.test_chat import CHATML, SPOKEN, THINKING
+from tests.conftest import DEMO
 
 LLAMA = (
     "<bos>{% for m in messages %}<|h|>{{ m.role }}<|/h|>\n\n{{ m.content | trim }}<|im_end|>"
@@ -29,7 +28,7 @@ TURNS = [
 
 def format_of(template, **chat):
     """The format of a model with the demo's tokens and a template."""
-    file = importlib.resources.files("h2o_pack.models") / "demo" / "tokenizer.json"
+    file = DEMO / "tokenizer.json"
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = template

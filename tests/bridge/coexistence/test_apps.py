@@ -31,6 +31,7 @@ from tests.bridge.plans import plan_of
 from tests.bridge.repositories import git
 from tests.bridge.trees import build_tree, write_model
 from tests.nightly import nightly_except
+from tests.processes import output_of, ran
 
 pytestmark = pytest.mark.swift
 IMPORTS = ("MLX", "MLXLLM", "MLXLMCommon", "H2OTokenizers")
@@ -74,8 +75,7 @@ def package_with_vendor(folder: Path, *, offline: bool) -> Path:
 def test_all_libraries_of_upstream_stay_and_macros_where_they_can_be_built(tmp_path, offline):
     package = package_with_vendor(tmp_path, offline=offline)
     command = ["swift", "package", "dump-package", "--package-path"]
-    output = subprocess.check_output([*command, package / "Vendor/mlx-swift-lm"])
-    document = json.loads(output)
+    document = json.loads(output_of(*command, package / "Vendor/mlx-swift-lm"))
     missing = {"MLXHuggingFace"} if offline else set()
     libraries = set(LIBRARIES)
     assert {entry["name"] for entry in document["products"]} == libraries - missing
@@ -106,13 +106,9 @@ class Apps:
         private["scratch"] = self.folder / scratch
         places = {"package": folder, "config": self.config, **private}
         options = [f"--{name}-path={path}" for name, path in places.items()]
-        return subprocess.run(
-            ["swift", command, *options, "--disable-sandbox", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
-        )
+        settings = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+        words = [command, *options, "--disable-sandbox", *arguments]
+        return ran("swift", *words, env=settings)
 
     def app(self, name: str, *dependencies: str, products: dict[str, str]) -> Path:
         """Write an app that imports products and has the package beside what it depends on."""
@@ -143,13 +139,7 @@ class Apps:
         quick = ("--disable-index-store", "-debug-info-format", "none")
         build = self.swift(app, "build", "--disable-experimental-prebuilts", *quick)
         assert build.returncode == 0, build.stdout + build.stderr
-        program = subprocess.run(
-            [self.folder / "scratch/debug" / app.name],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert program.stdout == "ran\n"
+        assert output_of(self.folder / "scratch/debug" / app.name) == "ran\n"
         return build.stdout + build.stderr
 
 

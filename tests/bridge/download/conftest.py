@@ -15,6 +15,7 @@ from h2o_pack.files.write import write_files
 from h2o_pack.progress import silent
 from tests.bridge.bundling.sources import local
 from tests.hub.server import HubServer
+from tests.processes import output_of
 
 PIECE = 1 << 16
 KIT = ("ModelManifest", "ChatFacts", "H2OLoadingError", "ModelFolder", "MemoryPlan")
@@ -121,7 +122,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = folder / "program"
     command = ["swiftc", "-swift-version", "6", "-warnings-as-errors", "-parse-as-library"]
     command += ["-package-name", "h2o"]
-    subprocess.run([*command, *sources, "-o", program], check=True, capture_output=True)
+    output_of(*command, *sources, "-o", program)
     return program
 
 

@@ -13,6 +13,7 @@ from h2o_pack.errors import ExitCode
 from h2o_pack.files import lock
 from h2o_py.files import read_file
 from tests.attacks import commands
+from tests.bridge.trees import NO_FILES
 from tests.messages import refused, says
 from tests.nightly import nightly_except
 
@@ -75,18 +76,10 @@ def test_a_command_wants_a_package_of_this_format(run, tmp_path, command):
 # Pipes, devices and too many bytes
 
 
-KINDS = {
-    "pipe": os.mkfifo,
-    "device": lambda path: path.symlink_to("/dev/zero"),
-    "long": lambda path: (path.touch(), os.truncate(path, 1 << 40)),  # no room on the disk
-    "link to itself": lambda path: path.symlink_to(path.name),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_only_files_up_to_a_limit_are_read(tmp_path, kind):
-    KINDS[kind](tmp_path / "file")
-    with pytest.raises(OSError, match=r"regular|larger than 1 MiB|symbolic"):
+    NO_FILES[kind](tmp_path / "file")
+    with pytest.raises(OSError, match=r"regular|larger than 1 MiB|symbolic|directory"):
         read_file(tmp_path / "file", 1 << 20)
 
 
@@ -115,7 +108,7 @@ def test_commands_refuse_such_files_with_their_own_code(tmp_path, monkeypatch, n
     path = target.put(tmp_path)
     file = path / name if path.is_dir() else path
     file.unlink()
-    KINDS[kind](file)
+    NO_FILES[kind](file)
     monkeypatch.chdir(tmp_path)
     assert commands.run(*target.calls[0](path)) == code
 

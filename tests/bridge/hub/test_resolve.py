@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from h2o_pack.hub.resolve import model_of_address, resolve
 from tests.bridge.models.checkpoints import repository
 from tests.bridge.trees import write_model
 from tests.messages import refused, says
+from tests.processes import python
 
 refusal = partial(refused, resolve, code=ExitCode.MODEL)
 
@@ -84,19 +83,13 @@ def test_a_folder_may_have_an_at_sign_in_its_name(tmp_path):
 
 def test_without_a_network_the_message_says_what_to_do(tmp_path: Path):
     options = ["ios", "--model", "Qwen3-4B-4bit", "--max-kv", "512"]
-    process = subprocess.run(
-        [sys.executable, "-m", "h2o_pack", *options],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "HF_ENDPOINT": "http://127.0.0.1:9",
-            "HF_HOME": str(tmp_path / "hub"),
-            "H2O_PACK_CACHE": str(tmp_path / "cache"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    settings = {
+        **os.environ,
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "HF_HOME": str(tmp_path / "hub"),
+        "H2O_PACK_CACHE": str(tmp_path / "cache"),
+    }
+    process = python("-m", "h2o_pack", *options, cwd=tmp_path, env=settings)
     assert process.returncode == ExitCode.NETWORK
     says(re.sub(r"\s+", " ", process.stderr).strip())
     assert not (tmp_path / "Qwen3-4B-4bit").exists()

@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import mlx.core as mx
 from mlx_lm.models.qwen3 import Model, ModelArgs
@@ -11,8 +10,7 @@ from mlx_lm.utils import load_tokenizer
 from h2o_pack.measure.evaluation.runner import LoadedModel
 from h2o_pack.measure.text import Tokens, held_out
 from h2o_pack.progress import Silent
-
-DEMO = Path(__file__).parents[3] / "bridge/h2o_pack/models/demo"
+from tests.conftest import DEMO
 
 
 class Quiet(Silent):

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import socket
-import subprocess
 import sys
 from contextlib import suppress
 
@@ -25,7 +24,9 @@ from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
 from tests.bridge.measure.evaluating import Quiet, loaded
+from tests.bridge.trees import program
 from tests.nightly import nightly_except
+from tests.processes import output_of
 
 
 def small(name="text", **changes):
@@ -182,22 +183,17 @@ def free_port():
 @pytest.mark.nightly("test_every_unit_is_done_by_one_process_and_gathered_in_order")
 def test_two_processes_give_the_report_of_one(tmp_path):
     """As `mlx.launch -n 2 -- h2o-pack eval`, which the help of `eval` names."""
-    script = tmp_path / "h2o-pack"  # as pip would install it
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m h2o_pack "$@"\n')
-    script.chmod(0o755)
+    as_installed = f'exec {shlex.quote(sys.executable)} -m h2o_pack "$@"'
+    program(tmp_path, "h2o-pack", as_installed)
     code = "from mlx._distributed_utils.launch import main; main()"
     launch = [sys.executable, "-c", code, "-n", "2", "--backend", "ring"]
     launch += ["-p", str(free_port()), "--"]
+    settings = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     documents = []
     for launcher in ([], launch):
-        process = subprocess.run(
-            [*launcher, "h2o-pack", *SMALL, "--batch", "1",
-             "--output", str(tmp_path / "eval")],
-            env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr
-        assert process.stdout.count("with fewer rows") == 1
+        command = [*launcher, "h2o-pack", *SMALL, "--batch", 1, "--output", tmp_path / "eval"]
+        output = output_of(*command, env=settings, timeout=300)
+        assert output.count("with fewer rows") == 1
         documents.append(json.loads((tmp_path / "eval/results.json").read_text()))
     assert documents[0] == documents[1]
 

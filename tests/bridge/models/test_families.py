@@ -1,7 +1,6 @@
 """Each family's layers are what mlx_lm's own caches of a small random model hold."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from h2o_py import H2OConfig, H2OKVCache, install_routing, make_h2o_cache, remov
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
 from tests.h2o_py.small_models import COMMON, FAMILIES, RARER
 from tests.nightly import nightly_except
+from tests.processes import output_of
 
 NEEDS_METAL = {"bitnet"}
 SERVED = sorted(set(swift_models()) - NEEDS_METAL)
@@ -245,12 +245,8 @@ def test_a_new_family_of_mlx_lm_is_described_without_a_line_here(tmp_path):
         {**small_config("gemma3_text"), "model_type": name}
         for name in ("brand_new", "gemma3_text")
     ]
-    process = subprocess.run(
-        [sys.executable, "-c", NEW_FAMILY, tmp_path, json.dumps(documents)],
-        capture_output=True,
-        check=True,
-    )
-    new, expected = json.loads(process.stdout)
+    output = output_of(sys.executable, "-c", NEW_FAMILY, tmp_path, json.dumps(documents))
+    new, expected = json.loads(output)
     assert new == expected
     assert {layer["kind"] for layer in new["layers"]} == {"full", "sliding"}
 

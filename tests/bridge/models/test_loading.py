@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from tests.bridge.models.test_files import tensors_of
 from tests.bridge.trees import names, pad_endlessly, write_model
 from tests.messages import refused, says
 from tests.nightly import nightly_except
+from tests.processes import output_of
 
 HUB = {model.name: model for model in known_models().values() if model.hub}
 FILE = "model.safetensors"
@@ -187,6 +187,6 @@ def test_a_process_that_ended_is_replaced(folder):
 
 def test_the_process_ends_with_the_program():
     code = "from h2o_pack.models.trial import worker; print(worker.start().pid)"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    process = output_of(sys.executable, "-c", code)
     with pytest.raises(ProcessLookupError):
-        os.kill(int(process.stdout), 0)
+        os.kill(int(process), 0)

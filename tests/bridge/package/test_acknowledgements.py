@@ -1,7 +1,6 @@
 """`BundledModel.acknowledgements`: the model and the code, with their licenses."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from h2o_pack.models.texts import ModelLicense
 from h2o_pack.package.render import acknowledgements, shared_texts
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of, rendered
+from tests.processes import output_of
 
 NOT_IN_APPS = {"swift-syntax"}  # a compiler plugin
 HOSTILE = 'Terms \\(exit(1)) """ #"""# \\\n\n  \u00a9 2026, \u2028\u4e2d\u6587 "q"\t\\'
@@ -100,8 +100,7 @@ print(String(decoding: try JSONEncoder().encode(works), as: UTF8.self))
     assert generated.isascii()
     write.write_files(tmp_path, sources)
     build = ["swiftc", "-swift-version", "6", *sources, "-o", "program"]
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
-    process = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
+    output_of(*build, cwd=tmp_path)
     works = acknowledgements(plan)
     shared = shared_texts(works)
     expected = []
@@ -109,4 +108,4 @@ print(String(decoding: try JSONEncoder().encode(works), as: UTF8.self))
         parts = [work.notice, *(shared[name] for name in work.texts)]
         text = "\n\n".join("\n".join(part.splitlines()) for part in parts)
         expected.append([work.name, work.license, work.source, text])
-    assert json.loads(process.stdout) == expected
+    assert json.loads(output_of(tmp_path / "program")) == expected

@@ -1,6 +1,5 @@
 """`ios`: what is made, fetched and said."""
 
-import importlib.resources
 import json
 import os
 import shlex
@@ -15,6 +14,7 @@ from tests.bridge import schemas
 from tests.bridge.models.checkpoints import sparse_checkpoint
 from tests.bridge.repositories import COPIES, commit
 from tests.bridge.trees import build_tree, names
+from tests.conftest import DEMO
 from tests.hub.qwen3 import CONFIG
 
 
@@ -133,8 +133,7 @@ def chatting(ios, tmp_path):
 
     def command(*options, code=ExitCode.OK, **files):
         folder = tmp_path / "chatting"
-        demo = importlib.resources.files("h2o_pack.models") / "demo"
-        shutil.copytree(demo, folder, dirs_exist_ok=True)
+        shutil.copytree(DEMO, folder, dirs_exist_ok=True)
         build_tree(folder, {name.replace("__", "."): text for name, text in files.items()})
         return ios("--name", "Demo", *options, model=folder, code=code)
 

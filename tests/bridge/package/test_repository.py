@@ -1,7 +1,6 @@
 """A package in git and on a build server."""
 
 import os
-import shutil
 
 import pytest
 import yaml
@@ -9,6 +8,7 @@ import yaml
 from h2o_pack.package.build import make_package
 from h2o_pack.spec import CacheSpec
 from tests.bridge.plans import plan_of
+from tests.bridge.trees import program
 from tests.processes import ran
 
 WORKFLOW = ".github/workflows/h2o-pack.yml"
@@ -54,16 +54,11 @@ def test_xcode_clouds_script_fetches_weights_and_makes_vendor_unless_it_is_there
     clone, tmp_path, has_vendor
 ):
     tools, log = tmp_path / "tools", tmp_path / "log"
-    tools.mkdir()
     log.touch()
     for name in ("brew", "git", "python3.12", "xcrun"):
-        (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"{log}"\n', "utf-8")
-        (tools / name).chmod(0o755)
-    own = tmp_path / "home/h2o-pack/bin"
-    own.mkdir(parents=True)
+        program(tools, name, f'echo "{name} $*" >>"{log}"')
     for name in ("pip", "h2o-pack"):
-        shutil.copy(tools / "git", own / name)
-        (own / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"{log}"\n', "utf-8")
+        program(tmp_path / "home/h2o-pack/bin", name, f'echo "{name} $*" >>"{log}"')
     if has_vendor:
         (clone / "Vendor").mkdir()
     settings = {

@@ -1,8 +1,6 @@
 """`ios --system`: the caches of the system prompt, computed when packaging."""
 
-import importlib.resources
 import json
-import resource
 import shutil
 
 import mlx.core as mx
@@ -32,7 +30,9 @@ from h2o_py.models import make_h2o_cache
 from h2o_py.routing import routed
 from tests.bridge import schemas
 from tests.bridge.trees import build_tree, names
+from tests.conftest import DEMO
 from tests.messages import refused, says
+from tests.processes import full_disk
 
 MARKS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
 
@@ -86,12 +86,8 @@ def test_a_disk_that_is_full_is_named_as_the_cause(package, monkeypatch):
     save = mlx_lm.models.cache.save_prompt_cache
 
     def on_a_full_disk(*arguments):
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
-        try:
+        with full_disk():
             save(*arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
     monkeypatch.setattr(mlx_lm.models.cache, "save_prompt_cache", on_a_full_disk)
     result = package(code=ExitCode.OUTPUT)
@@ -212,7 +208,7 @@ def test_another_prompt_policy_or_model_is_read(package, demo, loads, change):
 
 def test_another_template_is_read(package, loads, tmp_path):
     folder = tmp_path / "chatting"
-    shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
+    shutil.copytree(DEMO, folder)
     for source in (TEMPLATE, TEMPLATE, TEMPLATE + "!"):
         build_tree(folder, {"chat_template.jinja": source})
         package(model=folder, max_kv=96)
@@ -273,9 +269,8 @@ def test_a_prompt_that_the_caches_cannot_pin_is_refused_before_work_starts(
 
 
 def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, package):
-    demo = importlib.resources.files("h2o_pack.models") / "demo"
     files = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
-    contents = {name: (demo / name).read_bytes() for name in files}
+    contents = {name: (DEMO / name).read_bytes() for name in files}
     hub.add("someone/demo", contents)
     package(model="someone/demo", text=TEXT * 3, code=ExitCode.USAGE)
     assert hub.asked("GET", "tokenizer.json")
@@ -299,7 +294,7 @@ def test_the_tokens_are_those_with_which_mlx_lm_begins_every_first_turn(
     package, tmp_path, template, text
 ):
     folder = tmp_path / "model"
-    shutil.copytree(importlib.resources.files("h2o_pack.models") / "demo", folder)
+    shutil.copytree(DEMO, folder)
     build_tree(folder, {} if template is None else {"chat_template.jinja": template})
     package(model=folder, max_kv=96)
     _, metadata = caches_of(tmp_path / "Demo", tmp_path)

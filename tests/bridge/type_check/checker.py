@@ -5,13 +5,13 @@ isolation and Sendable as Apple's documentation states them, and no code that ru
 """
 
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from h2o_pack.parity.swift import Host, environment
 from tests.bridge.trees import build_tree
+from tests.processes import output_of, ran
 
 DECLARATIONS = Path(__file__).parent / "declarations"
 MODULES = (
@@ -61,16 +61,14 @@ class Checker:
             "-I", self.folder, "-I", self.host.scratch / "debug/Modules",
             "-Xcc", f"-I{headers}", "-Xcc", f"-fmodule-map-file={headers / 'module.modulemap'}",
         )  # fmt: skip
-        command = ["swiftc", *map(str, (*options, *arguments))]
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = ran("swiftc", *options, *arguments)
         assert process.returncode == 0 or process.stderr
         return process.stderr
 
 
 def build_modules(host: Host) -> None:
     """Build the package's modules, as the package's tests do."""
-    command = ["swift", "build", *host.options]
-    subprocess.run(command, env=environment({}), check=True, capture_output=True)
+    output_of("swift", "build", *host.options, env=environment({}))
 
 
 def assert_silent(messages: str) -> None:
