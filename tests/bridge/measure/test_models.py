@@ -1,10 +1,8 @@
 """Models that are measured, and what `bench` tells of one."""
 
 import json
-import os
 import platform
 import socket
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -26,38 +24,6 @@ from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_py.routing import routed, routing_installed
 from tests.bridge import schemas
-from tests.bridge.trees import pad_endlessly, write_model
-from tests.messages import refused
-from tests.nightly import nightly_except
-
-ID = "someone/tiny"
-refusal = partial(refused, load, code=ExitCode.MODEL)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return write_model(tmp_path / "tiny")
-
-
-def on_hub(hub, folder) -> str:
-    hub.add(ID, {path.name: path.read_bytes() for path in folder.iterdir()})
-    return ID
-
-
-@pytest.mark.parametrize(
-    "remote", nightly_except([False], [False, True]), ids=["folder", "hub"]
-)
-def test_a_tokenizer_that_takes_all_memory_ends_another_process(hub, folder, remote):
-    pad_endlessly(folder)
-    name = on_hub(hub, folder) if remote else str(folder)
-    assert "the tokenizers library fails for it" in refusal(name)
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pipe_among_a_models_files_is_refused_without_being_opened(folder, name):
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    assert "is not a regular file" in refusal(str(folder))
 
 
 def test_a_model_generates_with_every_cache_and_routing_is_left_as_it_was(demo):

@@ -1,4 +1,5 @@
 import json
+import os
 from functools import partial
 from pathlib import Path
 
@@ -106,6 +107,11 @@ def test_tensors_that_swift_cannot_apply_are_refused(folder, tensors):
 
 def test_a_folder_without_an_adapter_is_refused(tmp_path):
     says(refusal(tmp_path, LAYERS))
+
+
+def test_an_adapter_that_is_no_folder_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    says(refusal(tmp_path / "pipe", LAYERS))
 
 
 def test_an_adapter_fits_dense_and_quantized_weights_of_its_shape(folder):
