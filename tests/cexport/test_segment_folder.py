@@ -29,6 +29,7 @@ from tests.cexport.segments import (
     row_of,
     segment,
 )
+from tests.messages import says
 from tests.nightly import nightly_except
 from tests.processes import in_time, output_of, ran
 
@@ -392,22 +393,6 @@ def test_rows_of_another_shape_or_format_have_no_place(tmp_path):
     assert append(folder, 1) == 1
 
 
-def test_a_failed_write_ends_the_archive(tmp_path):
-    text = """
-import resource
-folder = opened(Path(sys.argv[1]))
-append(folder, 0)
-assert folder.flush()
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-print(append(folder, 1), folder.flush(), folder.failure[0], folder.failure[2])
-print(append(folder, 2))
-"""
-    path = tmp_path / "layer-000"
-    output = other_process(text, path)
-    assert output == f"1 False archive_not_written {errno.EFBIG}\n-1\n"
-    assert names(path) == ["000000.safetensors", "lock", "manifest"]
-
-
 def own_mounts() -> bool:
     """Whether this user may mount file systems that only their own processes see."""
     tool = shutil.which("unshare")
@@ -493,6 +478,7 @@ def test_deletes_a_conversation_that_nobody_has_open(tmp_path):
         h2o_py.delete_archive(tmp_path / "other")
     assert error.value.code == "archive_locked"
     assert error.value.values["path"] == str(tmp_path / "other/layer-000")
+    says(error.value)
     assert folder.failure is None
     h2o_py.delete_archive(conversation)  # there is none
 
@@ -531,14 +517,3 @@ def test_only_files_of_an_archive_are_read(name, kind, tmp_path):
         return
     with in_time():
         assert refusal(layer, mark)[0] in ("archive_unusable", "archive_damaged")
-
-
-def test_deletes_the_conversations_of_sessions_that_ended(tmp_path):
-    for name in ("ended", "kept"):
-        filled(tmp_path / name / "layer-000", 1)
-    running = opened(tmp_path / "running/layer-000")
-    (tmp_path / "photos").mkdir()
-    assert h2o_py.delete_stale_archives(tmp_path, ["kept"]) == ["ended"]
-    assert names(tmp_path) == ["kept", "photos", "running"]
-    assert running.failure is None
-    assert h2o_py.delete_stale_archives(tmp_path / "nowhere") == []

@@ -11,7 +11,8 @@ from h2o_py import __main__ as commands
 from h2o_py import errors
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
-from tests.cexport.segments import append, filled
+from tests.bridge.trees import names
+from tests.cexport.segments import filled
 from tests.conftest import DEMO
 from tests.h2o_py.cases import BACKENDS, changed, random_tokens, step
 from tests.messages import says
@@ -20,20 +21,14 @@ from tests.processes import full_disk, output_of
 
 
 def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
-    for name in ("a", "b"):
+    for name in ("ended", "kept"):
         filled(tmp_path / name / "layer-000", 1)
-    assert h2o_py.delete_stale_archives(tmp_path, keep=["b"]) == ["a"]
-    assert [path.name for path in tmp_path.iterdir()] == ["b"]
-
-
-def test_an_archive_that_is_open_stays(tmp_path):
-    folder = ext.open_segment_folder(str(tmp_path / "chat/layer-000"))
-    with pytest.raises(h2o_py.H2OFileError) as error:
-        h2o_py.delete_archive(tmp_path / "chat")
-    assert error.value.code == "archive_locked"
-    says(error.value)
-    append(folder, 0)
-    assert folder.flush()
+    running = ext.open_segment_folder(str(tmp_path / "running/layer-000"))
+    (tmp_path / "photos").mkdir()
+    assert h2o_py.delete_stale_archives(tmp_path, keep=["kept"]) == ["ended"]
+    assert names(tmp_path) == ["kept", "photos", "running"]
+    assert running.failure is None
+    assert h2o_py.delete_stale_archives(tmp_path / "nowhere") == []
 
 
 def test_a_refusal_names_the_file_and_the_reason(tmp_path):
@@ -186,8 +181,8 @@ def test_stale_archives_behind_links_stay(tmp_path):
     (root / "linked/layer-000").symlink_to(tmp_path / "chat/layer-000")
     (root / "whole").symlink_to(tmp_path / "chat")
     assert h2o_py.delete_stale_archives(root) == []
-    names = sorted(path.name for path in (tmp_path / "chat/layer-000").iterdir())
-    assert names == ["000000.safetensors", "lock", "manifest"]
+    files = ["000000.safetensors", "lock", "manifest"]
+    assert names(tmp_path / "chat/layer-000") == files
 
 
 def test_a_copy_reads_the_files_and_keeps_its_own_tokens_in_memory(tmp_path):
@@ -224,8 +219,7 @@ def test_a_limit_lets_the_oldest_files_go(tmp_path):
     files = H2OKVCache(config(tmp_path / "chat", limit=600 * token))
     assert_equal(take(files, TRAFFIC, 0), take(memory, TRAFFIC, 0))
     assert files.archive.first == memory.archive.first == 768
-    names = sorted(path.name for path in (tmp_path / "chat").iterdir())
-    assert names == ["000003.safetensors", "lock", "manifest"]
+    assert names(tmp_path / "chat") == ["000003.safetensors", "lock", "manifest"]
     h2o_py.save_cache(tmp_path / "saved.safetensors", [files])
     del files
     restored = h2o_py.load_cache(tmp_path / "saved.safetensors", tmp_path / "chat")[0][0]
