@@ -16,31 +16,6 @@ func _dyld_get_image_name(_ index: UInt32) -> UnsafePointer<CChar>! { nil }
 pytestmark = pytest.mark.swift
 
 
-# What the guard of the background asks of UIKit and MLX, by their declarations.
-UIKIT = """
-import Foundation
-@MainActor class UIApplication {
-    enum State { case active, inactive, background }
-    static var shared: UIApplication { UIApplication() }
-    var applicationState: State { .active }
-    nonisolated static let didEnterBackgroundNotification = Notification.Name("background")
-    nonisolated static let willEnterForegroundNotification = Notification.Name("foreground")
-    nonisolated static let willResignActiveNotification = Notification.Name("inactive")
-    nonisolated static let didBecomeActiveNotification = Notification.Name("active")
-    nonisolated static let didReceiveMemoryWarningNotification = Notification.Name("warning")
-    struct Task { let rawValue = 0 }
-    func beginBackgroundTask(withName name: String?) -> Task { Task() }
-    func endBackgroundTask(_ task: Task) {}
-}
-public struct StreamOrDevice {
-    public struct Stream: Sendable { public func synchronize() {} }
-    public static var `default`: StreamOrDevice { StreamOrDevice() }
-    public var stream: Stream { Stream() }
-}
-func withError<R>(_ body: () throws -> R) throws -> R { try body() }
-"""
-
-
 def typecheck(folder: Path, **texts: str) -> None:
     """Check Swift of these files together, which must have no error and no warning."""
     paths = []
@@ -103,15 +78,3 @@ def test_the_search_for_metal_kernels_type_checks(tmp_path, simulator):
     memory = swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit")
     texts = {"check": check, "memory": memory, "dyld": DYLD, "warning": WARNING}
     typecheck(tmp_path, **texts, **of_memory())
-
-
-def test_the_guard_of_the_background_type_checks(tmp_path):
-    guard = swift("H2OKit/Guards/BackgroundGuard.swift", "MLX", "UIKit")
-    assert guard.count("#if canImport(UIKit)") == 3
-    typecheck(tmp_path, guard=where("#if canImport(UIKit)", guard), uikit=UIKIT)
-
-
-def test_the_warning_of_memory_type_checks(tmp_path):
-    memory = swift("H2OKit/Guards/MemoryGuard.swift", "MLX", "UIKit")
-    memory = where("#if canImport(UIKit)", memory)
-    typecheck(tmp_path, memory=memory, uikit=UIKIT, **of_memory())
