@@ -43,6 +43,9 @@ CALLS = (
     f"{IOS} 64 --pin x",
     "plan --model demo --kv mixed",
     "plan --model demo --policy paper --recent-budget 9",
+    "plan --model demo --recall",
+    "ios --model demo --archive files --dry-run",
+    "chat --model demo --sink-size 8",
     *(
         f"plan --model {folder}"
         for folder in ("./missing", "/nowhere/model", "~nobody-here/model")
@@ -58,16 +61,20 @@ CALLS = (
             "defualt",
             "default/k8v8",
             "rotating/8",
+            "rotating+recall",
             "full+recall",
+            "full+budgets",
             "default+budgets",
         )
     ),
-    "eval --preset text --model demo --max-kv 1/0",
+    *(f"eval --preset text --model demo --max-kv {budget}" for budget in ("1/0", "many")),
     f"{EVAL} --seeds one",
     f"{EVAL} --batch 0",
     *(f"{EVAL} --{option} none" for option in ("text", "compare", "layer-budgets")),
     "profile --model demo --tokens 3",
     "profile --model qwen3-4b",
+    "profile",
+    "profile --budgets made.json",
     "profile --budgets made.json --max-kv 64",
     "profile --profile none --max-kv 64 --budgets made.json",
     "profile --model demo --max-kv 64",

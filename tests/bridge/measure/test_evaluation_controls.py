@@ -55,14 +55,6 @@ def test_budgets_by_layer_are_those_of_the_user():
         CacheFactory(random_model()).caches(contender)
 
 
-@pytest.mark.parametrize(
-    "name", ["rotating+recall", "rotating/8", "full+budgets", "full+recall"]
-)
-def test_a_cache_of_mlx_lm_does_not_evict_as_h2o_does(name):
-    with pytest.raises(UserError, match="for caches that evict as H2O does"):
-        find_contender(name)
-
-
 def test_names_say_when_a_contender_recalls():
     plain, recalling, tight = map(
         find_contender, ("default", "default+recall", "paper+recall[reach=16 ask=8]")

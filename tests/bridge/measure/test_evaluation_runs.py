@@ -153,13 +153,6 @@ def test_a_title_with_bars_stays_in_its_cell():
     assert lines[2] == r"| \|logit\| average | 256 |"
 
 
-def test_unknown_contenders_and_budgets_are_refused():
-    with pytest.raises(UserError, match='Did you mean "rotating"'):
-        load_preset("text").changed(contenders=("rotatin",))
-    with pytest.raises(UserError, match='the budget "many"'):
-        load_preset("text").changed(budgets=("many",))
-
-
 # Several processes
 
 

@@ -145,17 +145,6 @@ def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
     assert [layer.to_dict() for layer in load_budgets(path).layers] == written
 
 
-def test_options_that_belong_together_are_refused_apart(run, tmp_path):
-    for options in (
-        (),
-        ("--model", "demo", "--max-kv", 64),
-        ("--budgets", tmp_path / "b.json"),
-    ):
-        result = run("profile", *options)
-        assert result.exit_code == ExitCode.USAGE
-        says(result.output)
-
-
 def test_names_become_what_mlx_lm_loads(tmp_path):
     assert loadable("DEMO") == "demo"
     assert loadable("qwen3-4b-4bit") == "mlx-community/Qwen3-4B-4bit"

@@ -62,21 +62,6 @@ def test_without_max_kv_the_models_own_cache_is_planned(run):
         assert plan["total"] < plain["total"]
 
 
-def test_what_only_a_bound_has_needs_max_kv(run):
-    options = (
-        ("--kv", "mixed"),
-        ("--sink-size", 8),
-        ("--policy", "paper"),
-        ("--archive", "files"),
-    )
-    for option in options:
-        for command in (("plan",), ("ios", "--dry-run"), ("chat",)):
-            result = run(*command, "--model", "demo", *option)
-            assert result.exit_code == ExitCode.USAGE
-            assert f"{option[0]}" in result.stderr
-            assert "only for caches that evict" in result.stderr
-
-
 def test_what_the_cache_warns_of_is_a_note_and_no_warning_of_python(run):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -243,9 +243,3 @@ def test_plan_shows_recall_and_says_it_in_json(run):
         result_json["devices"][0]["speed"] for result_json in (plain, document)
     )
     assert with_recall["bytes_per_token"] > fast["bytes_per_token"]
-
-
-def test_recall_needs_a_cache_that_evicts(run):
-    result = run("plan", "--model", "demo", "--recall")
-    assert result.exit_code == ExitCode.USAGE
-    assert "--recall is only for caches that evict" in result.stderr
