@@ -42,7 +42,7 @@ extension H2OCaches: KVCacheMaker {
         let name = H2OFamilies.name(of: model)
         // Passes no parameters to the model, because some parameters make it use bounded or
         // quantized caches.
-        let own = try model.ownCaches()
+        let own = try model.newCache(parameters: nil)
         if !configuration.evicts {
             if storage == .sixteenBits { return own }
             if storage.bits.recent != nil {
@@ -170,7 +170,7 @@ extension GenerateParameters {
     /// All three throw ``H2OCacheError`` if the model cannot use H2O caches, or if another
     /// parameter bounds or quantizes the cache. Speculative decoding throws `SpeculationRefused`.
     public mutating func useH2O(_ caches: H2OCaches) {
-        makeCaches(by: caches)
+        kvCache = KVCacheConfiguration(strategy: .made(by: caches))
     }
 }
 

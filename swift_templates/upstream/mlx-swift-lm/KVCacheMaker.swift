@@ -3,7 +3,7 @@ import MLX
 import MLXNN
 
 /// Makes the caches of a model instead of ``LanguageModel/newCache(parameters:)``, for
-/// ``GenerateParameters/makeCaches(by:)``.
+/// ``KVCacheConfiguration/Strategy/made(by:)``.
 public protocol KVCacheMaker: Hashable, Sendable {
     /// Refuses parameters that contradict these caches.
     func check(_ parameters: GenerateParameters) throws

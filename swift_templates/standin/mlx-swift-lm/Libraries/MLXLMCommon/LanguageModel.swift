@@ -43,22 +43,7 @@ public protocol LanguageModel: Module {
 
 /// How a prompt is divided into chunks.
 public struct PrefillParameters: Sendable {
-    public enum Chunking: Sendable {
-        case balanced
-        case remainder
-        case unchunked
-    }
-
-    /// The most tokens of a chunk; nil for the model's own number.
-    public var stepSize: Int?
-    public var chunking: Chunking
-
-    public init(stepSize: Int? = nil, chunking: Chunking = .balanced) {
-        self.stepSize = stepSize
-        self.chunking = chunking
-    }
-
-    public func resolvedStepSize() -> Int { max(1, stepSize ?? 512) }
+    public init() {}
 }
 
 public struct LMOutput {
