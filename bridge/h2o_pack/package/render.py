@@ -244,7 +244,6 @@ def megabytes(memory: MemoryPlan) -> float:
 
 def model_values(plan: ModelPlan) -> dict[str, Any]:
     """Return the values for templates about one model."""
-    template = plan.source.texts.template
     return {
         "model_id": plan.model.id,
         "folder": plan.folder,
@@ -262,7 +261,6 @@ def model_values(plan: ModelPlan) -> dict[str, Any]:
         "memory_of": plan.memory_of,
         "recall": plan.cache.recall is not None,
         "archive_in_files": plan.workload.archive_in_files,
-        "template_variables": template.variables if template else (),
         "model_gigabytes": gigabytes(plan.model.size),
     }
 

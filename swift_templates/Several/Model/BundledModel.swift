@@ -14,10 +14,6 @@ public struct BundledModel: Identifiable, Sendable {
     /// The name of the model's folder in the package's `Model` folder.
     public let folderName: String
 
-    /// The names of special variables that the model's chat template reads, such as
-    /// `enable_thinking`.
-    public let templateVariables: [String]
-
     /// The bytes that the model needs on this device.
     public let memory: MemoryPlan
 
@@ -40,13 +36,6 @@ public struct BundledModel: Identifiable, Sendable {
     /// `GenerateParameters/useH2O(_:)`, ChatSession, generate and TokenIterator use these caches.
     public func caches() throws -> H2OCaches {
         try makeCaches()
-    }
-
-    /// Makes all caches of the model, empty, for `generate(input:cache:parameters:context:)`.
-    ///
-    /// - Parameter model: the model loaded from `folder()`
-    public func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
-        try caches().makeCaches(for: model)
     }
 
     /// Loads the tokenizer of a model's folder, for mlx-swift-lm's `LLMModelFactory`.

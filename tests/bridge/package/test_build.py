@@ -140,14 +140,6 @@ def chatting(ios, tmp_path):
     return command
 
 
-def test_what_a_chat_template_reads_reaches_swift(chatting, tmp_path):
-    source = "{{ messages[0].content }}{{ '<think>' if enable_thinking }}"
-    result = chatting(chat_template__jinja=source)
-    swift = (tmp_path / "Demo/Sources/DemoModel/BundledModel.swift").read_text()
-    assert 'templateVariables: [String] = ["enable_thinking"]\n' in swift
-    assert "cannot" not in result.stdout
-
-
 def test_what_the_chat_template_does_and_how_prompts_are_cut_is_in_the_manifest(
     chatting, tmp_path
 ):

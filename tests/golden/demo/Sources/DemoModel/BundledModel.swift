@@ -8,10 +8,6 @@ public enum BundledModel {
     /// The model's hub id, short name or folder name.
     public static let id = "demo"
 
-    /// The names of special variables that the model's chat template reads, such as
-    /// `enable_thinking`.
-    public static let templateVariables: [String] = []
-
     /// nil, because the package has no system prompt.
     public static let systemPrompt: String? = nil
 
@@ -28,13 +24,6 @@ public enum BundledModel {
     /// `GenerateParameters/useH2O(_:)`, ChatSession, generate and TokenIterator use these caches.
     public static func caches() throws -> H2OCaches {
         H2OCaches(configuration: try configuration())
-    }
-
-    /// One empty cache for each layer, for `generate(input:cache:parameters:context:)`.
-    ///
-    /// - Parameter model: the model loaded from `folder()`
-    public static func makeCaches(for model: any LanguageModel) throws -> [any KVCache] {
-        try caches().makeCaches(for: model)
     }
 
     /// Loads the tokenizer of the model's folder, for mlx-swift-lm's `LLMModelFactory`.
