@@ -23,7 +23,6 @@ package actor Conversation: MemoryHolder {
     package var snapshots: SnapshotStore
     /// Why this reply reads the system prompt although the package contains its caches.
     var preparedPromptProblem: PreparedPromptProblem?
-    private var lastPositions = H2OKeptPositions([])
 
     /// - Parameters:
     ///   - state: the state from which it continues
@@ -126,27 +125,13 @@ package actor Conversation: MemoryHolder {
         return held
     }
 
-    var caches: [any KVCache] { held?.caches ?? [] }
+    package var caches: [any KVCache] { held?.caches ?? [] }
 
     /// What made the present caches.
     package var trace: H2OTrace { H2OTrace(state?.steps ?? CacheSteps()) }
 
     /// Tokens that the caches have read; most of them may have been evicted.
     package var tokensSeen: Int { state?.steps.count ?? 0 }
-
-    /// The positions that the caches keep now. In the background, and while the caches of the present
-    /// state do not exist, returns the result of the last call.
-    package var keptPositions: H2OKeptPositions {
-        get async {
-            let background = loaded.platform.background
-            if !background.isClosed, let head,
-                let positions = try? await onGPU({ H2OKeptPositions(head.caches) })
-            {
-                lastPositions = positions
-            }
-            return lastPositions
-        }
-    }
 
     nonisolated var loaded: LoadedModel { model.loaded }
 

@@ -198,11 +198,6 @@ public actor H2OSession {
         get async { await conversation.tokensSeen }
     }
 
-    /// The positions that the caches keep now.
-    public var keptPositions: H2OKeptPositions {
-        get async { await conversation.keptPositions }
-    }
-
     /// Whether a reply is being generated and was not canceled. The session then refuses another
     /// prompt.
     public nonisolated var isResponding: Bool { replies.isResponding }

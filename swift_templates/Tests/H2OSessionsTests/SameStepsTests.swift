@@ -14,7 +14,7 @@ final class SameStepsTests: FolderTestCase {
     /// What follows from a conversation after each turn.
     private struct Outcome: Equatable {
         let trace: H2OTrace
-        let kept: H2OKeptPositions
+        let kept: KeptPositions
         let messages: [H2OMessage]
     }
 

@@ -65,6 +65,7 @@ let package = Package(
         .target(
             name: "H2OTestModels",
             dependencies: [
+                "H2OKit",
                 "H2OSessions",
                 .product(name: "MLX", package: "mlx-swift"),
                 .product(name: "MLXNN", package: "mlx-swift"),

@@ -1,5 +1,6 @@
 import Foundation
 import H2OSessions
+import H2OTestModels
 import MLX
 import XCTest
 

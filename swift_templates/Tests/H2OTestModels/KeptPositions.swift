@@ -1,12 +1,12 @@
 import H2OKit
+import H2OSessions
 import MLX
 import MLXLMCommon
 
-/// The positions that the caches keep. Takes memory only for kept positions, however long the
-/// conversation is.
-public struct H2OKeptPositions: Hashable, Sendable {
+/// The positions that the caches of a conversation keep.
+package struct KeptPositions: Hashable, Sendable {
     /// The number of positions so far, including evicted ones.
-    public let count: Int
+    package let count: Int
     /// The number of KV heads of all layers with an H2O cache.
     private let heads: Int
     /// The numbers of kept rows, by position.
@@ -28,7 +28,18 @@ public struct H2OKeptPositions: Hashable, Sendable {
 
     /// For each position, from 0 to the newest: the share of KV heads that keep it, over all layers
     /// with an H2O cache; 0...1. The array is as long as the conversation.
-    public var shares: [Float] {
+    package var shares: [Float] {
         (0 ..< count).map { Float(rows[$0, default: 0]) / Float(heads) }
     }
+}
+
+extension H2OSession {
+    /// The positions that the caches keep now.
+    package var keptPositions: KeptPositions {
+        get async { await conversation.keptPositions }
+    }
+}
+
+extension Conversation {
+    fileprivate var keptPositions: KeptPositions { KeptPositions(caches) }
 }
