@@ -25,7 +25,7 @@ extension H2OConfiguration {
     }
 
     /// Returns this configuration with its archive in a folder; nil for memory.
-    func archiving(in store: String?) throws -> H2OConfiguration {
+    package func archiving(in store: String?) throws -> H2OConfiguration {
         guard let recall, recall.store != store else { return self }
         return try with(recall: recall.with(layers: recall.layers, store: .some(store)))
     }

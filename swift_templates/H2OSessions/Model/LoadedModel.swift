@@ -160,27 +160,19 @@ extension LoadedModel {
     func makeCaches(pinned: Range<Int>, archive: URL?) throws -> [any KVCache] {
         do {
             var caches = caches
-            caches.configuration = try caches.configuration.pinning(pinned).archiving(in: archive)
+            if !pinned.isEmpty {
+                let ranges = caches.configuration.pinned + [pinned]
+                caches.configuration = try caches.configuration.with(pinned: ranges)
+            }
+            if let archive {
+                let path = archive.path(percentEncoded: false)
+                caches.configuration = try caches.configuration.archiving(in: path)
+            }
             return try caches.makeCaches(for: context.model)
         } catch H2OCacheError.invalidConfiguration(.nothingToEvict(let maxSize, let held, _), _) {
             throw H2OSessionError.systemPromptTooLong(
                 tokens: pinned.count, atMost: pinned.count - (held - maxSize + 1))
         }
-    }
-}
-
-extension H2OConfiguration {
-    /// This configuration with one more pinned range.
-    func pinning(_ range: Range<Int>) throws -> H2OConfiguration {
-        guard !range.isEmpty else { return self }
-        return try with(pinned: pinned + [range])
-    }
-
-    /// This configuration with its archive, if it has one, in a folder.
-    func archiving(in folder: URL?) throws -> H2OConfiguration {
-        guard let recall, let folder else { return self }
-        let path = folder.path(percentEncoded: false)
-        return try with(recall: recall.with(layers: recall.layers, store: path))
     }
 }
 
