@@ -150,7 +150,7 @@ enum ChatProblem {
         case H2OCacheError.locked:
             "The conversations can be opened only after the device is unlocked. Unlock it, and try "
                 + "again."
-        case H2OSessionError.inBackground:
+        case is InBackgroundError:
             "The model can answer only while the app is open. Open it, and try again."
         case H2OSessionError.tooHot:
             "The device is too hot. Let it cool down, and try again."

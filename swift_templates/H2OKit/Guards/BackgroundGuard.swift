@@ -311,12 +311,12 @@ extension BackgroundGuard {
 
 /// The app is in the background, where it may not use the GPU, and
 /// ``BackgroundGuard/refusesInBackground`` is set.
-package struct InBackgroundError: LocalizedError {
+public struct InBackgroundError: LocalizedError {
     package init() {}
 
-    package var errorDescription: String? { "The app can answer only while it is open." }
+    public var errorDescription: String? { "The app can answer only while it is open." }
 
-    package var recoverySuggestion: String? {
+    public var recoverySuggestion: String? {
         "Open the app. Or request the GPU for the background from the system, and then call "
             + "BackgroundGuard.system.allowInBackground()."
     }

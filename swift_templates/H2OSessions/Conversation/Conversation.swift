@@ -137,13 +137,9 @@ package actor Conversation: MemoryHolder {
 
     /// Runs a step of work on the GPU, when the app may use it.
     ///
-    /// - Throws: ``H2OSessionError/inBackground``, `CancellationError`, or an error of the work
+    /// - Throws: `InBackgroundError`, `CancellationError`, or an error of the work
     func onGPU<Result>(isLong: Bool = false, _ work: () throws -> Result) async throws -> Result {
-        do {
-            return try await loaded.platform.background.withGPU(isLong: isLong, work)
-        } catch is InBackgroundError {
-            throw H2OSessionError.inBackground
-        }
+        try await loaded.platform.background.withGPU(isLong: isLong, work)
     }
 
     /// Whether the caches have read a message, and not only instructions and tools.

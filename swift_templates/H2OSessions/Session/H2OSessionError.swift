@@ -42,9 +42,6 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
     case replyDoesNotFit(type: String, reason: String)
     /// No conversation can have these messages. `reason` names the message by its index, from 0.
     case contradictoryTranscript(reason: String)
-    /// The app is in the background, where it may not use the GPU, and `BackgroundGuard.system`
-    /// refuses to wait.
-    case inBackground
     /// The device is in the thermal state `critical` and must cool down. A reply that has begun goes
     /// on.
     case tooHot
@@ -76,10 +73,6 @@ public enum H2OSessionError: LocalizedError, Hashable, Sendable {
 }
 
 extension H2OSessionError {
-    public var recoverySuggestion: String? {
-        self == .inBackground ? InBackgroundError().recoverySuggestion : nil
-    }
-
     public var errorDescription: String? {
         switch self {
         case .busy:
@@ -136,8 +129,6 @@ extension H2OSessionError {
                 + "(\(reason))"
         case .contradictoryTranscript(let reason):
             "The transcript contradicts itself: \(reason)"
-        case .inBackground:
-            InBackgroundError().errorDescription
         case .tooHot:
             "The device is in the thermal state \"critical\". Ask again when "
                 + "ProcessInfo.thermalState is lower."

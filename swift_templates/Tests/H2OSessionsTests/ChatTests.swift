@@ -113,7 +113,7 @@ final class ChatTests: FolderTestCase {
             (H2OLoadingError.noSpace(needed: 2, free: 1), "Free some storage", "MB more"),
             (H2OCacheError.noSpace(file), "no storage left", "messages.json"),
             (H2OCacheError.locked(file), "Unlock it", "protectedDataDidBecomeAvailable"),
-            (H2OSessionError.inBackground, "while the app is open", "only while it is open"),
+            (InBackgroundError(), "while the app is open", "only while it is open"),
             (H2OSessionError.tooHot, "cool down", "thermalState"),
             (H2OSessionError.lowPowerMode, "Turn it off", "refusesInLowPowerMode"),
         ]
