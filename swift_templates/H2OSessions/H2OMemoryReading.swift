@@ -11,15 +11,15 @@ public struct H2OMemoryReading: Hashable, Sendable {
     public let free: Int?
     /// Bytes that the model was planned to take; nil for a model without a plan.
     public let planned: Int?
-    /// Tokens that the conversation's caches have read; 0 without a conversation.
+    /// Tokens that the conversation's caches have read.
     public let tokens: Int
     /// Tokens that the caches remember: those with a row, or all of them with recall.
     public let remembered: Int
 }
 
 extension H2OMemoryReading {
-    /// - Parameter caches: the conversation's caches; empty without a conversation
-    init(_ model: LoadedModel, _ caches: [any KVCache] = []) {
+    /// - Parameter caches: the conversation's caches
+    init(_ model: LoadedModel, _ caches: [any KVCache]) {
         active = model.script == nil ? Memory.activeMemory : 0
         free = model.platform.memory.free
         planned = model.plan?.total

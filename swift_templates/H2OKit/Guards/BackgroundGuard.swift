@@ -16,7 +16,6 @@ import MLX
 /// example during a `BGContinuedProcessingTask` with the `.gpu` resource.
 public final class BackgroundGuard: @unchecked Sendable {
     private let condition = NSCondition()
-    private let finishQueuedWork: (@Sendable () -> Void)?
     /// Returns a function that waits for the stream in which the calling thread queues work.
     private let waitForStream: @Sendable () -> @Sendable () -> Void
     /// By thread, a function that waits for the stream in which that thread's steps queued
@@ -36,17 +35,14 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// - Parameters:
     ///   - isClosed: whether steps wait until ``open()``
-    ///   - finishQueuedWork: waits until nothing is queued on the GPU; nil waits for the streams
-    ///     of all threads that ran steps
     ///   - waitForStream: returns a function that waits for the stream in which the calling
     ///     thread queues work
     package init(
-        isClosed: Bool = false, finishQueuedWork: (@Sendable () -> Void)? = nil,
+        isClosed: Bool = false,
         waitForStream: @escaping @Sendable () -> @Sendable () -> Void = BackgroundGuard.stream
     ) {
         self.waitForStream = waitForStream
         isInBackground = isClosed
-        self.finishQueuedWork = finishQueuedWork
     }
 
     deinit {
@@ -242,7 +238,7 @@ public final class BackgroundGuard: @unchecked Sendable {
     /// one.
     private func noteStream() {
         let (thread, id) = (Thread.current, ObjectIdentifier(Thread.current))
-        let isKnown = condition.withLock { finishQueuedWork != nil || streams[id] != nil }
+        let isKnown = condition.withLock { streams[id] != nil }
         guard !isKnown else { return }
         let wait = waitForStream()
         condition.withLock { streams[id] = (thread, wait) }
@@ -256,7 +252,6 @@ public final class BackgroundGuard: @unchecked Sendable {
 
     /// Waits until nothing is queued on the GPU.
     private func finish() {
-        if let finishQueuedWork { return finishQueuedWork() }
         for stream in condition.withLock({ Array(streams.values) }) { stream.wait() }
     }
 

@@ -91,9 +91,6 @@ public actor H2OModel {
     /// Whether the model can call tools: whether its chat template writes them into the prompt. A
     /// session with tools of another model throws ``H2OSessionError/noTools(model:)``.
     public nonisolated var canCallTools: Bool { loaded.chat.template && loaded.chat.tools }
-
-    /// The memory in use and the free memory.
-    public nonisolated var memory: H2OMemoryReading { H2OMemoryReading(loaded) }
 }
 
 /// An object that can release memory.

@@ -29,7 +29,8 @@ final class BackgroundTests: XCTestCase {
 
     func testClosingWaitsForTheStepThatRuns() async throws {
         let order = Recorder<String>()
-        let background = BackgroundGuard { order.add("queue is empty") }
+        let background = BackgroundGuard { { order.add("queue is empty") } }
+        try await background.withGPU {}
         try await background.begin()
         let closing = Task.detached {
             let idle = background.close(within: 60)
@@ -45,7 +46,8 @@ final class BackgroundTests: XCTestCase {
 
     func testClosingDoesNotWaitForEver() async throws {
         let order = Recorder<String>()
-        let background = BackgroundGuard { order.add("queue is empty") }
+        let background = BackgroundGuard { { order.add("queue is empty") } }
+        try await background.withGPU {}
         try await background.begin()
 
         XCTAssertFalse(background.close(within: 0))
@@ -58,7 +60,7 @@ final class BackgroundTests: XCTestCase {
     }
 
     func testAStepThatWaitsCanBeCancelled() async throws {
-        let background = BackgroundGuard {}
+        let background = BackgroundGuard()
         background.close()
         for cancelFirst in [true, false] {
             let waiting = Task {
@@ -76,7 +78,7 @@ final class BackgroundTests: XCTestCase {
         let names = ["background", "foreground", "inactive", "active"].map {
             Notification.Name("h2o.\($0)")
         }
-        let background = BackgroundGuard {}
+        let background = BackgroundGuard()
         background.follow(
             BackgroundGuard.Notifications(
                 background: names[0], foreground: names[1], inactive: names[2], active: names[3]))
@@ -117,7 +119,7 @@ final class BackgroundTests: XCTestCase {
     }
 
     func testWorkGoesOnInTheBackgroundAsLongAsItIsAllowed() async throws {
-        let background = BackgroundGuard {}
+        let background = BackgroundGuard()
         var end: (() -> Void)? = background.allowInBackground()
         XCTAssertTrue(background.close())
         XCTAssertFalse(background.isClosed)
@@ -135,7 +137,7 @@ final class BackgroundTests: XCTestCase {
     }
 
     func testAStepInTheBackgroundCanBeRefused() async throws {
-        let background = BackgroundGuard(isClosed: true) {}
+        let background = BackgroundGuard(isClosed: true)
         background.refusesInBackground = true
         await assertThrows(try await background.withGPU {}) {
             XCTAssertTrue($0 is InBackgroundError)

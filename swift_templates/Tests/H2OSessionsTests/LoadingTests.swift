@@ -38,7 +38,7 @@ class ModelFolderTestCase: FolderTestCase {
     func load(
         free: Int? = nil, configuration: H2OConfiguration? = nil, archives: URL? = nil,
         loader: any H2OModelLoader = EchoLoader(), metal: MetalCheck = MetalCheck { nil },
-        background: BackgroundGuard = BackgroundGuard {}
+        background: BackgroundGuard = BackgroundGuard()
     ) async throws -> H2OModel {
         let configuration = try configuration ?? H2OConfiguration(maxSize: 32)
         return try await H2OModel.load(
@@ -63,8 +63,9 @@ final class LoadingTests: ModelFolderTestCase {
         let text = try await session.respond(to: "hi").content
 
         XCTAssertEqual(text.count, 4)
-        XCTAssertEqual(model.memory.planned, plan.total)
-        XCTAssertEqual(model.memory.free, plan.total)
+        let memory = await session.memory
+        XCTAssertEqual(memory.planned, plan.total)
+        XCTAssertEqual(memory.free, plan.total)
     }
 
     func testWithoutMemoryOrKernelsNothingIsLoaded() async throws {
@@ -156,7 +157,7 @@ final class LoadingTests: ModelFolderTestCase {
     }
 
     func testAModelIsLoadedByTheCPUAndInTheBackgroundToo() async throws {
-        let background = BackgroundGuard {}
+        let background = BackgroundGuard()
         background.close()
         let loader = EchoLoader()
         #if os(Linux) && canImport(MLXOptimizers)  // mlx-swift itself, which has no GPU there

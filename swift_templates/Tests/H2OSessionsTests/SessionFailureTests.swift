@@ -137,7 +137,7 @@ final class SessionFailureTests: XCTestCase {
     func testNothingIsQueuedWhenAReplyHasEnded() async throws {
         let drained = Recorder<Void>()
         var fixture = try SessionFixture()
-        fixture.background = BackgroundGuard { drained.add(()) }
+        fixture.background = BackgroundGuard { { drained.add(()) } }
         fixture.maxTokens = 100
         let session = fixture.makeSession()
 
