@@ -6,13 +6,6 @@ import Foundation
 /// The same steps make the same caches, so a state of which only the steps are known can be made
 /// again. Copies share all complete blocks.
 package struct CacheSteps: Codable, Hashable, Sendable {
-    /// One call of the model.
-    package struct Step: Hashable, Sendable {
-        package let ids: [Int]
-        /// Whether the model chose the token, which then is the only one.
-        package let isGenerated: Bool
-    }
-
     /// The number of tokens in a block.
     private static let block = 1024
     /// Marks the last token of a step.
@@ -53,20 +46,23 @@ package struct CacheSteps: Codable, Hashable, Sendable {
         }
     }
 
-    mutating func add(_ step: Step) {
-        if step.isGenerated { step.ids.forEach { write($0) } } else { read(step.ids) }
+    mutating func add(_ step: H2OTrace.Step) {
+        switch step {
+        case .read(let ids): read(ids)
+        case .generated(let id): write(id)
+        }
     }
 
     /// Adds a step that reads a token that the model chose.
     package mutating func write(_ id: Int) { append(Int32(id) | Self.end | Self.generated) }
 
     /// The steps after the first tokens, of which the last one ends a step.
-    package func steps(from count: Int = 0) -> [Step] {
-        var (steps, ids) = ([Step](), [Int]())
+    package func steps(from count: Int = 0) -> [H2OTrace.Step] {
+        var (steps, ids) = ([H2OTrace.Step](), [Int]())
         for entry in entries(from: count) {
             ids.append(Int(entry & Self.id))
             guard entry & Self.end != 0 else { continue }
-            steps.append(Step(ids: ids, isGenerated: entry & Self.generated != 0))
+            steps.append(entry & Self.generated != 0 ? .generated(ids[0]) : .read(ids))
             ids = []
         }
         return steps

@@ -128,7 +128,7 @@ package actor Conversation: MemoryHolder {
     package var caches: [any KVCache] { held?.caches ?? [] }
 
     /// What made the present caches.
-    package var trace: H2OTrace { H2OTrace(state?.steps ?? CacheSteps()) }
+    package var trace: H2OTrace { H2OTrace(steps: state?.steps.steps() ?? []) }
 
     /// Tokens that the caches have read; most of them may have been evicted.
     package var tokensSeen: Int { state?.steps.count ?? 0 }

@@ -101,13 +101,12 @@ extension Conversation {
     /// Reads the next chunk of the unread tokens.
     func readChunk() async throws {
         guard let state, let count = state.chunks.first else { return }
-        try await compute(
-            CacheSteps.Step(ids: Array(state.unread.prefix(count)), isGenerated: false))
+        try await compute(.read(Array(state.unread.prefix(count))))
         self.state?.readChunk()
     }
 
     /// Lets the model read tokens at once. Keeps the output for a single token.
-    func compute(_ step: CacheSteps.Step) async throws {
+    func compute(_ step: H2OTrace.Step) async throws {
         held?.output = nil
         let output = try await onGPU(isLong: step.ids.count > 1) {
             let ids = step.ids.map { Int32($0) }

@@ -8,6 +8,13 @@ public struct H2OTrace: Codable, Hashable, Sendable {
         case read([Int])
         /// A token that the model chose, and then read.
         case generated(Int)
+
+        package var ids: [Int] {
+            switch self {
+            case .read(let ids): ids
+            case .generated(let id): [id]
+            }
+        }
     }
 
     /// In order.
@@ -16,14 +23,7 @@ public struct H2OTrace: Codable, Hashable, Sendable {
     public init(steps: [Step]) { self.steps = steps }
 
     /// The ids of all tokens, in order.
-    public var ids: [Int] {
-        steps.flatMap { step in
-            switch step {
-            case .read(let ids): ids
-            case .generated(let id): [id]
-            }
-        }
-    }
+    public var ids: [Int] { steps.flatMap(\.ids) }
 }
 
 /// As JSON, a step is `{"read": [1, 2]}` or `{"generated": 3}`.
@@ -47,15 +47,6 @@ extension H2OTrace.Step: Codable {
         case .read(let ids): try fields.encode(ids, forKey: .read)
         case .generated(let id): try fields.encode(id, forKey: .generated)
         }
-    }
-}
-
-extension H2OTrace {
-    init(_ steps: CacheSteps) {
-        self.init(
-            steps: steps.steps().map { step in
-                step.isGenerated ? .generated(step.ids[0]) : .read(step.ids)
-            })
     }
 }
 
