@@ -479,7 +479,9 @@ extension Conversation {
         while !background.isClosed,
             let moved = snapshots.takeExcess(allBut: all ? tokensSeen : nil, planned: planned)
         {
-            let contents = try? await onGPU { try snapshots.contents(of: moved) }
+            let contents = try? await onGPU {
+                try moved.snapshot.contents(identity: loaded.identity)
+            }
             guard let contents else { continue }
             await BackgroundGuard.finishing { snapshots.write(moved, contents) }
         }

@@ -30,7 +30,7 @@ package struct SnapshotStore: @unchecked Sendable {
     /// A snapshot that moves from memory to a file. Only jobs on the model's executor use it.
     package struct Excess: @unchecked Sendable {
         fileprivate let moment: Int
-        fileprivate let snapshot: ConversationSnapshot
+        let snapshot: ConversationSnapshot
     }
 
     private struct Entry {
@@ -113,7 +113,7 @@ package struct SnapshotStore: @unchecked Sendable {
     }
 
     /// Removes and returns the oldest snapshot in memory that should move to a file. Compute its
-    /// ``contents(of:)`` in a step of the background guard, and ``write(_:_:)`` them outside of it.
+    /// contents in a step of the background guard, and ``write(_:_:)`` them outside of it.
     ///
     /// - Parameters:
     ///   - tokens: the number of tokens that the conversation has read, to move all snapshots
@@ -129,13 +129,6 @@ package struct SnapshotStore: @unchecked Sendable {
         else { return nil }
         entries[index].snapshot = .none
         return Excess(moment: entries[index].moment, snapshot: snapshot)
-    }
-
-    /// Computes the content of the file of a snapshot.
-    ///
-    /// - Throws: `H2OCacheError.notSavable`
-    func contents(of excess: Excess) throws -> SnapshotFile.Computed {
-        try excess.snapshot.contents(identity: identity())
     }
 
     /// Writes a snapshot that ``takeExcess(allBut:planned:)`` returned, and deletes older ones to

@@ -121,7 +121,7 @@ final class SnapshotStoreTests: FolderTestCase {
         var store = try store(memory: 0, files: 1 << 20)
         store.add(try snapshot(2))
         let moved = try XCTUnwrap(store.takeExcess())
-        let contents = try store.contents(of: moved)
+        let contents = try moved.snapshot.contents(identity: .test())
         store.removeAll()
 
         store.write(moved, contents)
@@ -147,7 +147,9 @@ extension SnapshotStore {
     /// Adds a snapshot, and moves snapshots above the limit in memory to files.
     fileprivate mutating func keep(_ snapshot: ConversationSnapshot) throws {
         add(snapshot)
-        while let moved = takeExcess() { write(moved, try contents(of: moved)) }
+        while let moved = takeExcess() {
+            write(moved, try moved.snapshot.contents(identity: .test()))
+        }
     }
 }
 
