@@ -30,16 +30,14 @@ package struct ModelManifest: Codable, Hashable, Sendable {
     package let model: String
     package let files: [File]
     /// The sha256 of weights, configuration and tokenizer, as 64 lowercase hexadecimal digits.
-    /// It identifies the model, because caches of one model cannot be used with another. nil if
-    /// the manifest does not contain it.
-    package let digest: String?
+    /// It identifies the model, because caches of one model cannot be used with another.
+    package let digest: String
     /// Bytes of a piece. An app downloads a model that it does not contain in such pieces.
     package let pieceSize: Int?
-    /// The most tokens of a prompt that are read at once; nil means ``defaultPromptChunk``.
-    package let promptChunk: Int?
-    package static let defaultPromptChunk = 512
-    /// What the model's chat template does; nil if the manifest does not contain it.
-    package let chat: ChatFacts?
+    /// The most tokens of a prompt that are read at once.
+    package let promptChunk: Int
+    /// What the model's chat template does.
+    package let chat: ChatFacts
 
     private enum CodingKeys: String, CodingKey {
         case format, model, files, digest, chat

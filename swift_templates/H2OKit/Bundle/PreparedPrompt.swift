@@ -23,15 +23,13 @@ package struct PreparedPrompt {
     /// - Returns: nil if the folder has no prepared prompt
     /// - Throws: ``PreparedPromptProblem``
     package static func read(
-        in folder: URL, digest: String?
+        in folder: URL, digest: String
     ) throws(PreparedPromptProblem) -> PreparedPrompt? {
         let file = folder.appending(path: fileName)
         guard FileManager.default.fileExists(atPath: file.path) else { return nil }
         do {
             let (caches, metadata) = try H2OCacheFile.load(from: file)
-            guard let digest, metadata["model"] == digest else {
-                throw PreparedPromptProblem.otherModel
-            }
+            guard metadata["model"] == digest else { throw PreparedPromptProblem.otherModel }
             let tokens = try decode([Int].self, metadata["tokens"])
             // Evaluates the caches now, because only the thread that queued this work can do it.
             try withError { eval(caches.flatMap(\.leaves).flatMap { $0.innerState() }) }

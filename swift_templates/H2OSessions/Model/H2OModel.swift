@@ -164,9 +164,8 @@ extension H2OModel {
                 LoadedModel(
                     context: context, adapter: adapter, manifest: manifest, caches: caches,
                     archiveInFiles: archiveInFiles, snapshots: snapshots,
-                    promptChunk: manifest.promptChunk ?? ModelManifest.defaultPromptChunk,
-                    facts: ModelFacts(in: folder), plan: plan, limits: limits, platform: platform,
-                    prepared: prepared(in: folder, manifest)))
+                    promptChunk: manifest.promptChunk, facts: ModelFacts(in: folder), plan: plan,
+                    limits: limits, platform: platform, prepared: prepared(in: folder, manifest)))
         }
     }
 

@@ -40,8 +40,8 @@ package final class LoadedModel: @unchecked Sendable {
         context: sending ModelContext, adapter: LoadedAdapter? = nil,
         manifest: ModelManifest? = nil, caches: H2OCaches,
         archiveInFiles: Bool = false, snapshots: H2OSnapshotLimits = H2OSnapshotLimits(),
-        promptChunk: Int = ModelManifest.defaultPromptChunk, facts: ModelFacts = ModelFacts(),
-        chat: ChatFacts? = nil, plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
+        promptChunk: Int = 512, facts: ModelFacts = ModelFacts(), chat: ChatFacts? = nil,
+        plan: MemoryPlan? = nil, limits: MemoryLimits? = nil,
         platform: H2OPlatform = H2OPlatform(),
         prepared: sending Result<PreparedPrompt, PreparedPromptProblem>? = nil,
         script: Script? = nil

@@ -3,6 +3,12 @@ import H2OKit
 import XCTest
 
 final class ModelBundleTests: FolderTestCase {
+    private static let chat =
+        #""template": true, "system": false, "tools": true, "stop_texts": ["\n###"], "#
+        + #""drops_thoughts": true, "stops": [1, 2]"#
+    /// The fields of a manifest after the list of files.
+    private static let rest = #""digest": "", "prompt_chunk": 512, "chat": {\#(chat)}"#
+
     override func setUpWithError() throws {
         try super.setUpWithError()
         try write("abc", to: "config.json")
@@ -15,7 +21,8 @@ final class ModelBundleTests: FolderTestCase {
               {"path": "config.json", "size": 3, "sha256":
                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
               {"path": "model.safetensors", "size": 56, "sha256":
-               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}]}
+               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}],
+              \(Self.rest)}
             """, to: "manifest.json")
     }
 
@@ -50,14 +57,13 @@ final class ModelBundleTests: FolderTestCase {
             """
             {"format": 1, "model": "m", "files": [
               {"path": "../x", "size": 3, "sha256": ""},
-              {"path": "model.safetensors", "size": 56, "sha256": ""}]}
+              {"path": "model.safetensors", "size": 56, "sha256": ""}], \(Self.rest)}
             """, to: "manifest.json")
 
         XCTAssertEqual(problems(), ["../x lies outside the folder"])
     }
 
     func testTheManifestSaysWhatTheChatTemplateDoes() throws {
-        let chat = #""template": true, "system": false, "tools": true, "stop_texts": ["\n###"]"#
         for (thinking, facts) in [
             (#""thinking": null"#, nil),
             (#""thinking": {"begin": "<t>", "end": "</t>"}"#, ("<t>", "</t>", nil)),
@@ -67,8 +73,8 @@ final class ModelBundleTests: FolderTestCase {
             ),
         ] as [(String, (begin: String, end: String, variable: String?)?)] {
             let json =
-                #"{"format": 1, "model": "m", "files": [], "prompt_chunk": 512, "chat": {"#
-                + #"\#(chat), \#(thinking), "drops_thoughts": true, "stops": [1, 2]}}"#
+                #"{"format": 1, "model": "m", "files": [], "digest": "", "#
+                + #""prompt_chunk": 512, "chat": {\#(Self.chat), \#(thinking)}}"#
             XCTAssertEqual(
                 try ModelManifest.decode(Data(json.utf8)).chat,
                 ChatFacts(
@@ -81,7 +87,8 @@ final class ModelBundleTests: FolderTestCase {
     }
 
     func testAFolderWithoutAReadableManifestIsRefused() throws {
-        try write(#"{"format": 2, "model": "m", "files": []}"#, to: "manifest.json")
+        try write(
+            #"{"format": 2, "model": "m", "files": [], \#(Self.rest)}"#, to: "manifest.json")
         XCTAssertThrowsError(try ModelManifest.check(folder)) {
             XCTAssertEqual($0 as? H2OLoadingError, .otherManifest(format: 2))
         }

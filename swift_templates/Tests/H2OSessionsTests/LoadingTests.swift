@@ -16,7 +16,9 @@ class ModelFolderTestCase: FolderTestCase {
     override func setUpWithError() throws {
         try super.setUpWithError()
         try write(
-            #"{"format": 1, "model": "m", "files": [], "digest": "\#(Self.digest)"}"#,
+            #"{"format": 1, "model": "m", "files": [], "digest": "\#(Self.digest)", "#
+                + #""prompt_chunk": 512, "chat": {"template": true, "system": true, "tools": false, "#
+                + #""drops_thoughts": false, "stops": [1], "stop_texts": []}}"#,
             to: ModelManifest.fileName)
         limits = (Memory.cacheLimit, Memory.memoryLimit)
     }

@@ -185,8 +185,7 @@ struct ParityModel {
             LoadedModel(
                 context: context, manifest: manifest, caches: caches,
                 archiveInFiles: archiveInFiles,
-                promptChunk: manifest?.promptChunk ?? ModelManifest.defaultPromptChunk,
-                facts: facts, platform: platform))
+                promptChunk: manifest?.promptChunk ?? 512, facts: facts, platform: platform))
     }
 }
 
