@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from interface.source import Case, Field, Message
+from interface.source import Case, ErrorsFile, Field, Message
 from interface.words import camel
 
 TYPES = {
@@ -144,6 +144,15 @@ def message(case: Case, indent: str) -> str:
     return text_literal(re.sub(r"\{(name\.)?(\w+)(!r)?\}", hole, template), indent)
 
 
+def of_core(errors: ErrorsFile) -> list[Message]:
+    """Return the messages for codes that the core reports, warnings included."""
+    warnings = [
+        Message(code=case.code, what=case.what, remedy=case.remedy.removesuffix("."))
+        for case in errors.warning
+    ]
+    return [message for message in errors.message if message.swift == "core"] + warnings
+
+
 def parameters_of(message: Message) -> str:
     """Return the parameters of the function that returns a message."""
     return ", ".join(
@@ -155,13 +164,15 @@ def text_of(template: str, indent: str, *, of_core: bool) -> str:
     """Return a text as string literals, with the values of the core or of parameters."""
 
     def hole(match: re.Match[str]) -> str:
-        name, is_quoted = match.groups()
+        setting, name, is_quoted = match.groups()
+        if setting:
+            return name
         value = f'value("{name}")' if of_core else camel(name)
         quote = '\\"' if is_quoted else ""
         return f"{quote}\\({value}){quote}"
 
     escaped = template.replace('"', '\\"')
-    return text_literal(re.sub(r"\{(\w+)(!r)?\}", hole, escaped), indent).lstrip()
+    return text_literal(re.sub(r"\{(name\.)?(\w+)(!r)?\}", hole, escaped), indent).lstrip()
 
 
 def sentences(message: Message) -> str:

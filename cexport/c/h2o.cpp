@@ -23,6 +23,13 @@ std::string value_text(const std::variant<int64_t, std::string>& value) {
   return number ? std::to_string(*number) : std::get<std::string>(value);
 }
 
+void set_last_error(const Problem& problem) {
+  last_error = {problem.code, {}};
+  for (const auto& [name, value] : problem.values) {
+    last_error.values.emplace_back(name, value_text(value));
+  }
+}
+
 /// Runs `body` and returns 0. If `body` throws, passes the exception's message to the mlx
 /// error handler (as an argument, never as the format) and returns 1.
 template <class Body>
@@ -39,10 +46,7 @@ int guarded(Body body) {
     last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
     mlx_error("%s", error.what());
   } catch (const PolicyError& error) {
-    last_error = {error.problem.code, {}};
-    for (const auto& [name, value] : error.problem.values) {
-      last_error.values.emplace_back(name, value_text(value));
-    }
+    set_last_error(error.problem);
     mlx_error("%s", error.what());
   } catch (const std::exception& error) {
     mlx_error("%s", error.what());
@@ -75,7 +79,6 @@ struct PolicyHandle {
   Values policy;
   std::optional<Values> recall;
   std::optional<Completed> completed;
-  std::vector<Problem> problems;
 };
 
 PolicyHandle& handle_of(const mlx_h2o_policy& policy) {
@@ -102,13 +105,6 @@ int set(mlx_h2o_policy policy, const char* name, Value value) {
   });
 }
 
-/// Null if there is no such setting.
-template <class Held>
-const Held* value_in(const std::map<std::string, Held>& values, const std::string& name) {
-  const auto entry = values.find(name);
-  return entry == values.end() ? nullptr : &entry->second;
-}
-
 /// A setting of a complete policy; null if there is no such setting, or after an error.
 const Value* setting(mlx_h2o_policy policy, const char* name) {
   return result_of([&]() -> const Value* {
@@ -117,35 +113,10 @@ const Value* setting(mlx_h2o_policy policy, const char* name) {
     if (!completed || (recalls && !completed->recall)) {
       return nullptr;
     }
-    return value_in(recalls ? *completed->recall : completed->policy, key);
+    const Values& values = recalls ? *completed->recall : completed->policy;
+    const auto entry = values.find(key);
+    return entry == values.end() ? nullptr : &entry->second;
   });
-}
-
-/// A problem by its index; null beyond the last one, or after an error.
-const Problem* problem(mlx_h2o_policy policy, size_t index) {
-  return result_of([&] {
-    const auto& problems = handle_of(policy).problems;
-    return index < problems.size() ? &problems[index] : nullptr;
-  });
-}
-
-/// A value of a problem by name; null if there is no such value, or after an error.
-const decltype(Problem::values)::mapped_type* problem_value(
-    mlx_h2o_policy policy, size_t index, const char* name) {
-  const auto* of = problem(policy, index);
-  return of ? value_in(of->values, text(name)) : nullptr;
-}
-
-template <class Held>
-int64_t integer_of(const Held* value) {
-  const auto* integer = value ? std::get_if<int64_t>(value) : nullptr;
-  return integer ? *integer : 0;
-}
-
-template <class Held>
-const char* text_of(const Held* value) {
-  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
-  return text ? text->c_str() : "";
 }
 
 /// Converts a list of bounds to ranges if the setting holds ranges.
@@ -306,29 +277,23 @@ extern "C" int mlx_h2o_policy_set_integers(
 }
 
 extern "C" int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named) {
-  bool is_complete = false;
-  guarded([&] {
+  return guarded([&] {
     auto& handle = handle_of(policy);
     handle.completed.reset();
-    try {
-      handle.completed = complete(handle, named);
-      handle.problems = handle.completed->warnings;
-      is_complete = true;
-    } catch (const h2o::PolicyError& error) {
-      handle.problems = {error.problem};
-    } catch (const std::exception& error) {
-      handle.problems = {{error.what(), {}}};
-    }
+    handle.completed = complete(handle, named);
   });
-  return is_complete ? 0 : 1;
 }
 
 extern "C" int64_t mlx_h2o_policy_integer(mlx_h2o_policy policy, const char* name) {
-  return integer_of(setting(policy, name));
+  const auto* value = setting(policy, name);
+  const auto* integer = value ? std::get_if<int64_t>(value) : nullptr;
+  return integer ? *integer : 0;
 }
 
 extern "C" const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name) {
-  return text_of(setting(policy, name));
+  const auto* value = setting(policy, name);
+  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
+  return text ? text->c_str() : "";
 }
 
 extern "C" size_t mlx_h2o_policy_integers(
@@ -347,23 +312,15 @@ extern "C" size_t mlx_h2o_policy_integers(
   return numbers.size();
 }
 
-extern "C" size_t mlx_h2o_policy_problems(mlx_h2o_policy policy) {
-  return result_of([&] { return handle_of(policy).problems.size(); });
-}
-
-extern "C" const char* mlx_h2o_policy_problem_code(mlx_h2o_policy policy, size_t index) {
-  const auto* of = problem(policy, index);
-  return of ? of->code.c_str() : "";
-}
-
-extern "C" int64_t mlx_h2o_policy_problem_integer(
-    mlx_h2o_policy policy, size_t index, const char* name) {
-  return integer_of(problem_value(policy, index, name));
-}
-
-extern "C" const char* mlx_h2o_policy_problem_text(
-    mlx_h2o_policy policy, size_t index, const char* name) {
-  return text_of(problem_value(policy, index, name));
+extern "C" bool mlx_h2o_policy_warning(mlx_h2o_policy policy, size_t index) {
+  return result_of([&] {
+    const auto& completed = handle_of(policy).completed;
+    if (!completed || index >= completed->warnings.size()) {
+      return false;
+    }
+    set_last_error(completed->warnings[index]);
+    return true;
+  });
 }
 
 extern "C" int mlx_fast_scaled_dot_product_attention_with_scores(

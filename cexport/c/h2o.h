@@ -40,8 +40,7 @@ int mlx_h2o_policy_set_integers(
 
 /* Checks all settings, and fills in missing ones with the defaults of the policy `named` (null:
  * the standard policy). If only settings of recall are set, checks and completes only those.
- * Returns 1 if the settings cannot be used: mlx_h2o_policy_problem_code(policy, 0) then says
- * why, and a cache cannot be created from this policy. */
+ * Fails if the settings cannot be used: a cache cannot be created from this policy. */
 int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named /* may be null */);
 
 /* Return a setting of a complete policy; 0 or "" if there is no such setting, and after an
@@ -53,16 +52,9 @@ const char* mlx_h2o_policy_text(mlx_h2o_policy policy, const char* name);
 size_t mlx_h2o_policy_integers(
     int64_t* res, size_t most, mlx_h2o_policy policy, const char* name);
 
-/* Return the problems of a policy: one error if it could not be completed, otherwise any
- * warnings. Each has a code of interface/errors.toml and the values for that code's message.
- * mlx_h2o_policy_problems returns their number; the others return 0 or "" if there is no such
- * problem or value. */
-size_t mlx_h2o_policy_problems(mlx_h2o_policy policy);
-const char* mlx_h2o_policy_problem_code(mlx_h2o_policy policy, size_t index);
-int64_t mlx_h2o_policy_problem_integer(
-    mlx_h2o_policy policy, size_t index, const char* name);
-const char* mlx_h2o_policy_problem_text(
-    mlx_h2o_policy policy, size_t index, const char* name);
+/* Gives the code and the values of a warning about a complete policy to mlx_h2o_error_code and
+ * the functions after it. Returns false if there is no such warning, and after an error. */
+bool mlx_h2o_policy_warning(mlx_h2o_policy policy, size_t index);
 
 /* The configuration of a cache. Set unused fields to zero. */
 typedef struct mlx_h2o_config_ {
@@ -115,8 +107,8 @@ int mlx_fast_scaled_dot_product_attention_quantized_with_scores(
     const mlx_array sinks /* may be null */,
     const mlx_stream s);
 
-/* The error of the last call on this thread: its code, and named values for its message. The
- * code is "" if the call succeeded or its error has no code. It is a code
+/* The error of the last call on this thread: its code in interface/errors.toml, and named values
+ * for its message. The code is "" if the call succeeded or its error has no code. It is a code
  * of h2o::CacheError, h2o::ArchiveError or h2o::PolicyError; an ArchiveError has the values
  * `path` and `error` (errno or 0). The texts are valid until the next call on this thread. */
 const char* mlx_h2o_error_code(void);

@@ -24,8 +24,8 @@ extension H2OCacheError {
         case nothingToEvict(
             maxSize: Int, held: Int, needed: Int)
 
-        /// Converts a problem that the core reports; nil if no case stands for it.
-        init?(_ problem: some MLXFast.H2OProblem) {
+        /// Converts an error that the core reports; nil if no case stands for it.
+        init?(_ problem: MLXFast.H2OError) {
             switch problem.code {
             case "out_of_range":
                 self = .outOfRange(
@@ -91,49 +91,10 @@ extension H2OCacheError {
         }
     }
 
-    /// Settings that work, but give poor text.
-    package enum ConfigurationWarning: Hashable, Sendable {
-        /// There are so few recent tokens that text is likely to become incoherent.
-        case shortRecentWindow(
-            recentBudget: Int, safeRecent: Int)
-
-        /// Converts a problem that the core reports; nil if no case stands for it.
-        init?(_ problem: some MLXFast.H2OProblem) {
-            switch problem.code {
-            case "short_recent_window":
-                self = .shortRecentWindow(
-                    recentBudget: problem.integer("recent_budget"),
-                    safeRecent: problem.integer("safe_recent"))
-            default: return nil
-            }
-        }
-
-        var text: String {
-            switch self {
-            case .shortRecentWindow(
-                let recentBudget, let safeRecent):
-                "recent_budget = \(recentBudget) is below \(safeRecent): with so "
-                    + "few recent tokens, reproductions of H2O generated incoherent text. "
-                    + "Raise max_size or recent_budget."
-            }
-        }
-    }
-
-    /// Calls `make`. Throws a problem that the core reports as an
-    /// ``invalidConfiguration(_:layer:)``.
-    static func checked<Result>(_ make: () throws -> Result) throws -> Result {
-        do {
-            return try make()
-        } catch let problem as MLXFast.H2OPolicy.Problem {
-            guard let refusal = ConfigurationProblem(problem) else { throw problem }
-            throw invalidConfiguration(refusal)
-        }
-    }
-
     static let allowedRanges = "half-open position ranges (begin, end) with 0 <= begin < end"
 
     /// Says in words which values a setting allows.
-    private static func allowed(_ problem: some MLXFast.H2OProblem) -> String {
+    private static func allowed(_ problem: MLXFast.H2OError) -> String {
         switch problem.text("allowed") {
         case "integer": "an integer"
         case "number": "a number"

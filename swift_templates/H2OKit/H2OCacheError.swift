@@ -37,8 +37,9 @@ public enum H2OCacheError: LocalizedError, Hashable, Sendable {
     case locked(URL)
     /// The cache is empty, or its kind cannot be saved; `found` describes it.
     case notSavable(index: Int, found: String)
-    /// An archive in files is missing, belongs to another cache, or cannot be read or written.
-    case archive(MLXFast.H2OArchiveFailure)
+    /// An archive in files is missing, belongs to another cache, or cannot be read or written. The
+    /// code of the error says why, such as `archive_locked`.
+    case archive(MLXFast.H2OError)
 }
 
 extension H2OCacheError {
@@ -101,18 +102,24 @@ extension H2OCacheError {
         case .locked(let file): place(file) + H2OErrorText.locked()
         case .notSavable(let index, let found):
             H2OErrorText.notAnH2oCache(index: index, found: found)
-        case .archive(let failure): failure.text
+        case .archive(let error): error.message
         }
     }
 
     private func place(_ file: URL?) -> String { file.map { "\($0.path): " } ?? "" }
 }
 
-extension MLXFast.H2OArchiveFailure {
-    fileprivate var text: String {
-        let reason = error == 0 ? H2OErrorText.changed : String(cString: strerror(error))
-        let message = H2OErrorText.ofCore(problem.rawValue) { $0 == "path" ? path : reason }
-        return message?.all ?? problem.rawValue
+extension MLXFast.H2OError {
+    /// errno of an archive in files, or 0; nil if the error is not about such an archive.
+    fileprivate var number: Int32? { values["error"].flatMap { Int32($0) } }
+
+    /// What is wrong and what to do.
+    var message: String {
+        let reason = number.map { $0 == 0 ? H2OErrorText.changed : String(cString: strerror($0)) }
+        let message = H2OErrorText.ofCore(code) { name in
+            name == "reason" ? reason ?? "" : text(name)
+        }
+        return message?.all ?? code
     }
 }
 
@@ -155,8 +162,8 @@ extension H2OCacheError {
     }
 
     private init(_ refusal: MLXFast.H2OError) {
-        if let failure = MLXFast.H2OArchiveFailure(refusal) {
-            self = .archive(failure)
+        if refusal.number != nil {
+            self = .archive(refusal)
             return
         }
         if let problem = ConfigurationProblem(refusal) {

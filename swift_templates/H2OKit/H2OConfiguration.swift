@@ -67,7 +67,7 @@ public struct H2OConfiguration: Hashable, Sendable {
         recall: H2ORecall? = nil
     ) throws {
         let ofRecall = recall?.named ?? [:]
-        let policy = try H2OCacheError.checked {
+        let policy = try H2OCacheError.ofCore {
             try MLXFast.H2OPolicy(
                 settings.merging(ofRecall) { first, _ in first }, defaultsOf: named)
         }

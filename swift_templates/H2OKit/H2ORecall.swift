@@ -35,7 +35,7 @@ public struct H2ORecall: Hashable, Sendable {
         self.layers = layers
         self.store = store
         self.limit = limit
-        _ = try H2OCacheError.checked { try MLXFast.H2OPolicy(named) }
+        _ = try H2OCacheError.ofCore { try MLXFast.H2OPolicy(named) }
     }
 
     /// Returns the settings of recall in the policy of a layer's cache; nil without recall.

@@ -10,22 +10,17 @@ enum H2OWarning {
     /// Prints a warning when a cache continues without scores or recall, for the first such
     /// cache.
     static let listens: Void = MLXFast.h2oTell { notice in
-        once(notice.code, text(of: notice))
-    }
-
-    private static func text(of notice: MLXFast.H2OError) -> String {
-        MLXFast.H2OArchiveFailure(notice).map { H2OCacheError.archive($0).localizedDescription }
-            ?? H2OErrorText.ofCore(notice.code) { _ in "" }?.all ?? notice.code
+        once(notice)
     }
 
     private static let lock = NSLock()
-    private nonisolated(unsafe) static var subjects = Set<String>()
+    private nonisolated(unsafe) static var codes = Set<String>()
 
-    /// Prints a warning, unless one about this subject was printed before.
-    static func once(_ subject: String, _ text: String) {
+    /// Prints a warning of the core, unless one with the same code was printed before.
+    static func once(_ warning: MLXFast.H2OError) {
         lock.lock()
         defer { lock.unlock() }
-        if subjects.insert(subject).inserted { say(text) }
+        if codes.insert(warning.code).inserted { say(warning.message) }
     }
 
     private static func say(_ text: String) {
@@ -34,15 +29,8 @@ enum H2OWarning {
 }
 
 extension H2OConfiguration {
-    /// Warnings about settings that work but give poor text, with their codes.
-    package var warnings: [(code: String, text: String)] {
-        policy.warnings.compactMap { problem in
-            H2OCacheError.ConfigurationWarning(problem).map { (problem.code, $0.text) }
-        }
-    }
-
-    /// Prints ``warnings``, each once per process.
+    /// Prints warnings about settings that work but give poor text, each once per process.
     func warnOnce() {
-        for (code, text) in warnings { H2OWarning.once(code, text) }
+        for warning in policy.warnings { H2OWarning.once(warning) }
     }
 }

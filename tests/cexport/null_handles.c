@@ -53,10 +53,7 @@ int main(void) {
   GIVES(mlx_h2o_policy_integer(policy, "max_size"), 0);
   GIVES_NO_TEXT(mlx_h2o_policy_text(policy, "score"));
   GIVES(mlx_h2o_policy_integers(NULL, 0, policy, "pinned"), 0);
-  GIVES(mlx_h2o_policy_problems(policy), 0);
-  GIVES_NO_TEXT(mlx_h2o_policy_problem_code(policy, 0));
-  GIVES(mlx_h2o_policy_problem_integer(policy, 0, "value"), 0);
-  GIVES_NO_TEXT(mlx_h2o_policy_problem_text(policy, 0, "value"));
+  GIVES(mlx_h2o_policy_warning(policy, 0), false);
 
   FAILS(mlx_h2o_layer_cache_new(&cache, config));
   FAILS(mlx_h2o_layer_cache_copy(&cache, none));
@@ -82,7 +79,7 @@ int main(void) {
   if (mlx_h2o_policy_new(&whole) != 0 ||
       mlx_h2o_policy_set_integer(whole, "max_size", 64) != 0 ||
       mlx_h2o_policy_complete(whole, NULL) != 0) {
-    printf("no policy: %s\n", mlx_h2o_policy_problem_code(whole, 0));
+    printf("no policy: %s\n", mlx_h2o_error_code());
     return 1;
   }
   config.policy = whole;

@@ -110,7 +110,7 @@ final class ArchiveFilesTests: FolderTestCase {
             guard case .archive(let failure)? = error as? H2OCacheError else {
                 return XCTFail("\(error)")
             }
-            XCTAssertEqual(failure.problem, .notGiven)
+            XCTAssertEqual(failure.code, "archive_not_given")
         }
         XCTAssertThrowsError(try H2OCacheFile.load(from: file, archive: folder)) { error in
             guard case .archive? = error as? H2OCacheError else { return XCTFail("\(error)") }

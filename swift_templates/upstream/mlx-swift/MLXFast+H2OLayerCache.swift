@@ -134,7 +134,7 @@ extension MLXFast {
             var ctx = mlx_h2o_layer_cache()
             let arrays = new_mlx_vector_array(arrays)
             defer { mlx_vector_array_free(arrays) }
-            try throwing {
+            try H2OError.throwing {
                 mlx_h2o_layer_cache_restore(&ctx, header, arrays, folder, stream.ctx)
             }
             self.init(owning: ctx)
@@ -210,7 +210,7 @@ extension MLXFast {
         ///
         /// - Throws: ``H2OError``
         public func moveArchive(to folder: String, stream: StreamOrDevice = .default) throws {
-            try throwing { mlx_h2o_layer_cache_move_archive(ctx, folder, stream.ctx) }
+            try H2OError.throwing { mlx_h2o_layer_cache_move_archive(ctx, folder, stream.ctx) }
         }
 
         /// Tokens seen so far.
@@ -294,14 +294,25 @@ private func withCConfig<Result>(
 
 extension MLXFast {
 
-    /// An error or a warning of the core: a code, and values by their names.
-    public struct H2OError: H2OProblem, Hashable, Sendable {
+    /// An error or a warning of the core: a code, and values by their names, for which each
+    /// language has a message. The error of an archive in files has the values `path` and `error`,
+    /// which is errno, or 0 if the system reported no error.
+    public struct H2OError: Error, Hashable, Sendable {
         public let code: String
         public let values: [String: String]
 
+        /// The value as text; empty if there is no such value.
         public func text(_ name: String) -> String { values[name] ?? "" }
 
+        /// The value as an integer; 0 if there is no such value.
         public func integer(_ name: String) -> Int { Int(text(name)) ?? 0 }
+
+        /// Calls a function of the core, and throws its error.
+        static func throwing(_ call: () -> Int32) throws {
+            try withError {
+                if call() != 0, let error = last { throw error }
+            }
+        }
 
         /// The error of the last function on this thread; nil if it has no code.
         public static var last: H2OError? {
@@ -340,58 +351,5 @@ extension MLXFast {
         init(_ hear: @escaping @Sendable (H2OError) -> Void) {
             self.hear = hear
         }
-    }
-
-    /// The error of an archive in files. Caches throw it inside their own error.
-    public struct H2OArchiveFailure: Error, Hashable, Sendable {
-        public enum Problem: String, Hashable, Sendable {
-            /// Another cache has opened it, in this process or in another.
-            case locked = "archive_locked"
-            /// It contains the archive of another conversation.
-            case notEmpty = "archive_not_empty"
-            /// It does not belong to the saved cache.
-            case other = "archive_other"
-            /// It has fewer tokens than the saved cache.
-            case tooShort = "archive_too_short"
-            /// A file is missing or has changed.
-            case damaged = "archive_damaged"
-            /// The system refused to open it.
-            case unusable = "archive_unusable"
-            /// The system refused a write, and the archive is lost.
-            case notWritten = "archive_not_written"
-            /// The system refused a read, or a file has changed, and the archive is lost.
-            case notRead = "archive_not_read"
-            /// More bytes wait to be written than memory allows, and the archive is lost.
-            case tooSlow = "archive_too_slow"
-            /// The saved cache has an archive, but the caller gave no folder.
-            case notGiven = "archive_not_given"
-        }
-
-        public let problem: Problem
-        /// errno, or 0 if the system reported no error.
-        public let error: Int32
-        /// The file or folder.
-        public let path: String
-
-        public init(_ problem: Problem, error: Int32 = 0, path: String = "") {
-            self.problem = problem
-            self.error = error
-            self.path = path
-        }
-
-        /// Nil if the error is not about an archive.
-        public init?(_ error: H2OError) {
-            guard let problem = Problem(rawValue: error.code) else { return nil }
-            self.init(
-                problem, error: Int32(error.values["error"] ?? "") ?? 0,
-                path: error.values["path"] ?? "")
-        }
-    }
-}
-
-/// Calls a function of the core, and throws its error.
-private func throwing(_ call: () -> Int32) throws {
-    try withError {
-        if call() != 0, let error = MLXFast.H2OError.last { throw error }
     }
 }

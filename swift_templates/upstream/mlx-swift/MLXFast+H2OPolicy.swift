@@ -2,15 +2,6 @@ import Cmlx
 
 extension MLXFast {
 
-    /// A code, and values by their names, for which each language has a message.
-    public protocol H2OProblem: Error {
-        var code: String { get }
-        /// The value as text; empty if there is no such value.
-        func text(_ name: String) -> String
-        /// The value as an integer; 0 if there is no such value.
-        func integer(_ name: String) -> Int
-    }
-
     /// The settings that decide which rows a cache keeps and what recall reads. They have the same
     /// names as in files. The core fills in missing settings and refuses invalid ones.
     public final class H2OPolicy: @unchecked Sendable {
@@ -21,30 +12,12 @@ extension MLXFast {
             case integers([Int])
         }
 
-        /// Why settings cannot be used, or why the core warns of them.
-        public struct Problem: H2OProblem, Sendable {
-            fileprivate let policy: H2OPolicy
-            fileprivate let index: Int
-
-            public var code: String {
-                String(cString: mlx_h2o_policy_problem_code(policy.ctx, index))
-            }
-
-            public func integer(_ name: String) -> Int {
-                Int(mlx_h2o_policy_problem_integer(policy.ctx, index, name))
-            }
-
-            public func text(_ name: String) -> String {
-                String(cString: mlx_h2o_policy_problem_text(policy.ctx, index, name))
-            }
-        }
-
         private let ctx: mlx_h2o_policy
 
         /// - Parameters:
         ///   - settings: the settings by their names; those of recall begin with `recall.`
         ///   - named: the policy that gives the defaults of missing settings
-        /// - Throws: ``Problem``
+        /// - Throws: ``H2OError``
         public init(_ settings: [String: Setting], defaultsOf named: String = "standard") throws {
             var ctx = mlx_h2o_policy()
             mlx_h2o_policy_new(&ctx)
@@ -57,9 +30,7 @@ extension MLXFast {
                     mlx_h2o_policy_set_integers(ctx, name, values.map(Int64.init), values.count)
                 }
             }
-            if mlx_h2o_policy_complete(ctx, named) != 0 {
-                throw Problem(policy: self, index: 0)
-            }
+            try H2OError.throwing { mlx_h2o_policy_complete(ctx, named) }
         }
 
         /// Creates a policy from complete settings that were checked before.
@@ -98,9 +69,13 @@ extension MLXFast {
             }
         }
 
-        /// The problems of settings that work but give poor text.
-        public var warnings: [Problem] {
-            (0 ..< mlx_h2o_policy_problems(ctx)).map { Problem(policy: self, index: $0) }
+        /// Warnings about settings that work but give poor text.
+        public var warnings: [H2OError] {
+            var warnings = [H2OError]()
+            while mlx_h2o_policy_warning(ctx, warnings.count), let warning = H2OError.last {
+                warnings.append(warning)
+            }
+            return warnings
         }
 
         func withCPolicy<Result>(_ body: (mlx_h2o_policy) throws -> Result) rethrows -> Result {
