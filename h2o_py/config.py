@@ -18,6 +18,7 @@ from h2o_py.policy_fields import (
     ALLOWED,
     FIELDS,
     LARGEST,
+    NAMED_POLICIES,
     RECALL_FIELDS,
     Field,
     PolicySettings,
@@ -142,8 +143,8 @@ class H2OConfig(PolicySettings):
             H2OConfigError: as for the class.
 
         """
-        settings = {"max_size": max_size, **changes}
-        return cls(**{**_policy.defaults_of("paper", settings), **settings})
+        [values] = [policy.values for policy in NAMED_POLICIES if policy.name == "paper"]
+        return cls(max_size, **{**values, **changes})
 
     def of_layer(self, index: int) -> H2OConfig:
         """The configuration of one layer's cache.

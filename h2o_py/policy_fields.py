@@ -280,9 +280,7 @@ NAMED_POLICIES = (
 
 ALLOWED = {
     "integer": "an integer",
-    "number": "a number",
     "between": "between {least} and {most}",
-    "at_least": "a finite number of {least} or more",
     "ranges": "half-open position ranges (begin, end) with 0 <= begin < end",
     "choices": "one of {choices}",
     "layers": "a list of layer indices, each 0 or more",

@@ -63,7 +63,6 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     name: str
     title: str
-    meaning: str = ""
     values: dict[str, int | str] = {}
 
 

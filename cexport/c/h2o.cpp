@@ -38,14 +38,7 @@ int guarded(Body body) {
   try {
     body();
     return 0;
-  } catch (const CacheError& error) {
-    last_error = {error.code, {error.values.begin(), error.values.end()}};
-    mlx_error("%s", error.what());
-  } catch (const ArchiveError& error) {
-    const auto& [code, path, number] = error.failure;
-    last_error = {code, {{"path", path}, {"error", std::to_string(number)}}};
-    mlx_error("%s", error.what());
-  } catch (const PolicyError& error) {
+  } catch (const Refusal& error) {
     set_last_error(error.problem);
     mlx_error("%s", error.what());
   } catch (const std::exception& error) {
@@ -133,16 +126,13 @@ Value integers(const std::string& name, const int64_t* values, size_t count) {
   return std::vector<int64_t>(values, values + count);
 }
 
-Completed complete(const PolicyHandle& handle, const char* named) {
+Completed complete(const PolicyHandle& handle) {
   if (handle.policy.empty() && handle.recall) {
     Completed completed;
     completed.recall = complete_recall(*handle.recall);
     return completed;
   }
-  Values policy = handle.policy;
-  return h2o::complete(
-      named ? with_defaults_of(named, std::move(policy)) : std::move(policy),
-      handle.recall);
+  return h2o::complete(handle.policy, handle.recall);
 }
 
 /// The callback that receives notices of caches.
@@ -276,11 +266,11 @@ extern "C" int mlx_h2o_policy_set_integers(
   return set(policy, name, integers(text(name), values, values ? count : 0));
 }
 
-extern "C" int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named) {
+extern "C" int mlx_h2o_policy_complete(mlx_h2o_policy policy) {
   return guarded([&] {
     auto& handle = handle_of(policy);
     handle.completed.reset();
-    handle.completed = complete(handle, named);
+    handle.completed = complete(handle);
   });
 }
 

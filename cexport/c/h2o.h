@@ -38,10 +38,10 @@ int mlx_h2o_policy_set_text(mlx_h2o_policy policy, const char* name, const char*
 int mlx_h2o_policy_set_integers(
     mlx_h2o_policy policy, const char* name, const int64_t* values, size_t count);
 
-/* Checks all settings, and fills in missing ones with the defaults of the policy `named` (null:
- * the standard policy). If only settings of recall are set, checks and completes only those.
- * Fails if the settings cannot be used: a cache cannot be created from this policy. */
-int mlx_h2o_policy_complete(mlx_h2o_policy policy, const char* named /* may be null */);
+/* Checks all settings, and fills in missing ones. If only settings of recall are set, checks and
+ * completes only those. Fails if the settings cannot be used: a cache cannot be created from this
+ * policy. */
+int mlx_h2o_policy_complete(mlx_h2o_policy policy);
 
 /* Return a setting of a complete policy; 0 or "" if there is no such setting, and after an
  * error. */

@@ -12,14 +12,6 @@ namespace h2o {
 
 namespace layer_caches {
 
-std::string text_of(const std::string& code, const CacheError::Values& values) {
-  std::string text = code;
-  for (const auto& [name, value] : values) {
-    text += (&name == &values.begin()->first ? ": " : ", ") + name + " " + value;
-  }
-  return text;
-}
-
 /// The first `count` rows of a buffer. If `count` is 0, returns one row of zeros, because
 /// MLX 0.31 cannot save an empty array.
 mx::array used_rows(const mx::array& rows, int count, mx::StreamOrDevice s) {
@@ -42,12 +34,6 @@ Heads heads_of(const mx::array& keys, const mx::array& values) {
 }
 
 } // namespace layer_caches
-
-CacheError::CacheError(std::string code, Values values)
-    : std::runtime_error(layer_caches::text_of(code, values)),
-      code(std::move(code)),
-      values(std::move(values)) {
-}
 
 LayerCache::LayerCache(CacheConfig config, std::optional<Recall> recall, bool in_operations)
     : config_(std::move(config)),
@@ -120,7 +106,7 @@ std::optional<mx::array> LayerCache::attend(
     const std::optional<mx::array>& sinks,
     mx::StreamOrDevice s) {
   if (unattended_ == 0) {
-    throw CacheError(cache_codes::attend_before_write, {});
+    throw CacheError({cache_codes::attend_before_write, {}});
   }
   const CacheStep step{config_, offset_ - unattended_, unattended_};
   if (queries) {

@@ -11,16 +11,9 @@
 /// The cache of one layer: its rows, ledger and archive, and all rules for changing them.
 namespace h2o {
 
-/// An error of a cache: a code, for which each language has a message, and the message's
-/// values.
-class CacheError : public std::runtime_error {
- public:
-  using Values = std::map<std::string, std::string>;
-
-  CacheError(std::string code, Values values);
-
-  const std::string code;
-  const Values values;
+/// A cache that is used wrongly, or a saved cache that no cache has written.
+class CacheError : public Refusal {
+  using Refusal::Refusal;
 };
 
 namespace cache_codes {

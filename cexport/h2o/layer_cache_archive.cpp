@@ -15,7 +15,7 @@ void LayerCache::start_archive() {
     const bool is_whole =
         heads_.key_dim % archive_group == 0 && heads_.value_dim % archive_group == 0;
     if (recall_->archive_bits != own_dtype_bits && !is_whole) {
-      throw CacheError(cache_codes::archive_group, {});
+      throw CacheError({cache_codes::archive_group, {}});
     }
     std::shared_ptr<SegmentFolder> folder;
     if (!recall_->store.empty()) {
@@ -26,7 +26,7 @@ void LayerCache::start_archive() {
     if (must_recall) {
       throw;
     }
-    end_recall({error.code});
+    end_recall({error.problem.code});
   } catch (const ArchiveError& error) {
     if (must_recall) {
       throw;

@@ -25,7 +25,8 @@ std::string text(const Parts&... parts) {
 [[noreturn]] void refuse_number(
     const char* part, int64_t found, const std::string& allowed) {
   throw CacheError(
-      cache_codes::header, {{"part", part}, {"found", text(found)}, {"allowed", allowed}});
+      {cache_codes::header,
+       {{"part", part}, {"found", text(found)}, {"allowed", allowed}}});
 }
 
 void check_shape(
@@ -37,10 +38,11 @@ void check_shape(
   }
   if (!fits || bytes != double(a.nbytes())) {
     throw CacheError(
-        cache_codes::shape, {{"part", part},
-                             {"shape", text(a.shape())},
-                             {"dtype", text(a.dtype())},
-                             {"allowed", allowed}});
+        {cache_codes::shape,
+         {{"part", part},
+          {"shape", text(a.shape())},
+          {"dtype", text(a.dtype())},
+          {"allowed", allowed}}});
   }
 }
 
@@ -71,9 +73,10 @@ void check_numbers(const SavedCache& saved) {
   if (const auto& archive = saved.archive) {
     if (!saved.recall) {
       throw CacheError(
-          cache_codes::header, {{"part", "configuration"},
-                                {"found", "no recall"},
-                                {"allowed", "one with recall"}});
+          {cache_codes::header,
+           {{"part", "configuration"},
+            {"found", "no recall"},
+            {"allowed", "one with recall"}}});
     }
     const int bits = archive->format.key_bits;
     if (bits != saved.recall->archive_bits) {
@@ -103,11 +106,12 @@ Parts parted(const SavedCache& saved) {
   const auto& a = saved.arrays;
   if (a.size() < own || (a.size() > own && !recalls)) {
     throw CacheError(
-        cache_codes::arrays, {{"found", text(a.size())},
-                              {"kind", !evicts    ? "an H2O cache that keeps every token"
-                                       : has_ring ? "a mixed H2O cache"
-                                                  : "an H2O cache"},
-                              {"names", names}});
+        {cache_codes::arrays,
+         {{"found", text(a.size())},
+          {"kind", !evicts    ? "an H2O cache that keeps every token"
+                   : has_ring ? "a mixed H2O cache"
+                              : "an H2O cache"},
+          {"names", names}}});
   }
   Parts parts{{a.begin(), a.begin() + vectors}, std::nullopt, {a.begin() + own, a.end()}};
   if (evicts) {
@@ -173,7 +177,7 @@ Rows joined(const std::vector<mx::array>& vectors, mx::StreamOrDevice s) {
 }
 
 [[noreturn]] void refuse_content(const char* code, const char* part) {
-  throw CacheError(code, {{"part", part}});
+  throw CacheError({code, {{"part", part}}});
 }
 
 /// Whether each row has an allowed position, and no two rows have the same one.
@@ -285,7 +289,7 @@ LayerCache LayerCache::restored(SavedCache saved, mx::StreamOrDevice s) {
     const bool is_whole =
         heads.key_dim % format.group_size == 0 && heads.value_dim % format.group_size == 0;
     if (!format.is_dense() && !is_whole) {
-      throw CacheError(cache_codes::archive_group, {});
+      throw CacheError({cache_codes::archive_group, {}});
     }
     check_archived(saved, parts, heads);
     std::shared_ptr<SegmentFolder> folder;

@@ -126,20 +126,6 @@ inline const std::vector<Field> recall_fields = {
     {.name = "limit", .kind = Kind::bytes, .default_value = int64_t(0)},
 };
 
-/// The defaults that a named policy changes.
-struct NamedPolicy {
-  const char* name;
-  std::vector<std::pair<const char*, Constant>> values;
-};
-
-inline const std::vector<NamedPolicy> named_policies = {
-    {"standard", {}},
-    {"paper",
-     {
-         {"score", "abs_logit"},
-     }},
-};
-
 /// Calls `visit` with the name of each setting and the member that holds it.
 template <class Visit>
 void each_setting(Policy& policy, Visit visit) {

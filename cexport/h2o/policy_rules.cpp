@@ -43,12 +43,12 @@ std::string text(const Variant& value) {
 }
 
 std::string described(const Problem& problem) {
-  std::string words = "H2O cache configuration: " + problem.code + " (";
-  const char* between = "";
+  std::string words = "H2O cache: " + problem.code;
+  const char* between = ": ";
   for (const auto& [name, value] : problem.values) {
     words += std::exchange(between, ", ") + name + " " + text(value);
   }
-  return words + ")";
+  return words;
 }
 
 bool is_none(const Value& value) {
@@ -283,8 +283,8 @@ Settings structure_of(const Values& values) {
 
 } // namespace policy_rules
 
-PolicyError::PolicyError(Problem problem)
-    : std::invalid_argument(policy_rules::described(problem)), problem(std::move(problem)) {
+Refusal::Refusal(Problem problem)
+    : std::runtime_error(policy_rules::described(problem)), problem(std::move(problem)) {
 }
 
 void check(const Field& field, const Value& value, const std::string& prefix) {
@@ -364,20 +364,6 @@ Values complete_recall(Values recall) {
     }
   }
   return recall;
-}
-
-Values with_defaults_of(const std::string& policy, Values values) {
-  using namespace policy_rules;
-  const auto named = std::find_if(
-      named_policies.begin(), named_policies.end(),
-      [&](const auto& candidate) { return candidate.name == policy; });
-  if (named == named_policies.end()) {
-    throw std::invalid_argument("h2o: there is no policy " + policy);
-  }
-  for (const auto& [name, constant] : named->values) {
-    values.try_emplace(name, value_of(constant));
-  }
-  return values;
 }
 
 Policy policy_of(const Values& policy) {

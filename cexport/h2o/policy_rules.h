@@ -31,13 +31,18 @@ struct Problem {
   std::map<std::string, std::variant<int64_t, std::string>> values;
 };
 
-/// An error for settings that cannot be used. `what` is for developers; each language
-/// turns the problem into a message.
-class PolicyError : public std::invalid_argument {
+/// A problem that is thrown. `what` is for developers; each language turns the problem into a
+/// message.
+class Refusal : public std::runtime_error {
  public:
-  explicit PolicyError(Problem problem);
+  explicit Refusal(Problem problem);
 
   const Problem problem;
+};
+
+/// Settings that cannot be used.
+class PolicyError : public Refusal {
+  using Refusal::Refusal;
 };
 
 /// Valid settings with all defaults filled in.
@@ -55,9 +60,6 @@ Completed complete(Values policy, std::optional<Values> recall = std::nullopt);
 
 /// Does the same for the settings of recall alone. A setting that may be none stays none.
 Values complete_recall(Values recall);
-
-/// Returns the settings, where missing ones have the defaults of a named policy.
-Values with_defaults_of(const std::string& policy, Values values);
 
 /// Throws PolicyError if a setting does not allow a value; `prefix` precedes its name.
 void check(const Field& field, const Value& value, const std::string& prefix = "");

@@ -42,8 +42,8 @@ std::string shortened(const std::string& text) {
 [[noreturn]] void refuse_line(
     const std::string& name, const std::string& found, const std::string& allowed) {
   throw CacheError(
-      cache_codes::header,
-      {{"part", shortened(name)}, {"found", shortened(found)}, {"allowed", allowed}});
+      {cache_codes::header,
+       {{"part", shortened(name)}, {"found", shortened(found)}, {"allowed", allowed}}});
 }
 
 // Writing.
@@ -309,7 +309,7 @@ SavedCache saved_cache(
   std::getline(text, name);
   const bool is_known = std::count(std::begin(formats), std::end(formats), name) > 0;
   if (!is_known || (!format.empty() && name != format)) {
-    throw CacheError(cache_codes::format, {{"found", shortened(name)}, {"known", known}});
+    throw CacheError({cache_codes::format, {{"found", shortened(name)}, {"known", known}}});
   }
   if (header.size() > longest_header) {
     refuse_line(

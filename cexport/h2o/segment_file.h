@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "policy_fields.h"
+#include "policy_rules.h"
 #include "posix_files.h"
 #include "sha256.h"
 
@@ -41,10 +41,10 @@ inline constexpr const char* too_slow = "archive_too_slow"; // too many bytes wa
 } // namespace archive_codes
 
 /// Thrown while a folder is opened; later failures are values.
-class ArchiveError : public std::runtime_error {
+class ArchiveError : public Refusal {
  public:
   explicit ArchiveError(ArchiveFailure failure)
-      : std::runtime_error(failure.code + ": " + failure.path),
+      : Refusal({failure.code, {{"path", failure.path}, {"error", failure.error}}}),
         failure(std::move(failure)) {
   }
 

@@ -28,12 +28,11 @@ void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const CacheError& error) {
-    nb::dict values;
-    for (const auto& [name, value] : error.values) {
-      values[name.c_str()] = value;
-    }
-    const bool is_setting = error.code == cache_codes::archive_group;
-    raise(is_setting ? "H2OConfigError" : "H2OStateError", error.code, values);
+    const auto& [code, values] = error.problem;
+    const bool is_setting = code == cache_codes::archive_group;
+    raise(
+        is_setting ? "H2OConfigError" : "H2OStateError", code,
+        nb::cast<nb::dict>(nb::cast(values)));
   } catch (const ArchiveError& error) {
     auto values = nb::module_::import_("h2o_py.errors")
                       .attr("of_archive")(error.failure.path, error.failure.error);

@@ -89,12 +89,4 @@ NB_MODULE(_policy, m) {
         }
       },
       "name"_a, "value"_a.none());
-
-  m.def(
-      "defaults_of",
-      [](const std::string& policy, nb::dict settings) {
-        const Values values = given(policy_fields, settings);
-        return added(values, with_defaults_of(policy, values));
-      },
-      "policy"_a, "settings"_a);
 }

@@ -48,7 +48,7 @@ struct ArchiveOf {
   auto with(Work&& work) const {
     return cache->with([&](LayerCache& core) {
       if (core.archive() == nullptr) {
-        throw CacheError(cache_codes::archive_ended, {});
+        throw CacheError({cache_codes::archive_ended, {}});
       }
       return work(*core.archive());
     });

@@ -97,9 +97,7 @@ extension H2OCacheError {
     private static func allowed(_ problem: MLXFast.H2OError) -> String {
         switch problem.text("allowed") {
         case "integer": "an integer"
-        case "number": "a number"
         case "between": "between \(problem.integer("least")) and \(problem.integer("most"))"
-        case "at_least": "a finite number of \(problem.integer("least")) or more"
         case "ranges": "half-open position ranges (begin, end) with 0 <= begin < end"
         case "choices": "one of \(problem.text("choices"))"
         case "layers": "a list of layer indices, each 0 or more"

@@ -61,15 +61,13 @@ public struct H2OConfiguration: Hashable, Sendable {
         try self.init(settings, recall: recall)
     }
 
-    /// Fills in the settings that are nil, with the defaults of a named policy.
+    /// Fills in the settings that are nil.
     private init(
-        _ settings: [String: MLXFast.H2OPolicy.Setting], defaultsOf named: String = "standard",
-        recall: H2ORecall? = nil
+        _ settings: [String: MLXFast.H2OPolicy.Setting], recall: H2ORecall? = nil
     ) throws {
         let ofRecall = recall?.named ?? [:]
         let policy = try H2OCacheError.ofCore {
-            try MLXFast.H2OPolicy(
-                settings.merging(ofRecall) { first, _ in first }, defaultsOf: named)
+            try MLXFast.H2OPolicy(settings.merging(ofRecall) { first, _ in first })
         }
         self.init(policy, recall: recall)
     }
@@ -87,7 +85,10 @@ public struct H2OConfiguration: Hashable, Sendable {
 
     /// The published policy (H2O on MLX): moving average of |logit|.
     public static func paper(maxSize: Int) throws -> H2OConfiguration {
-        try H2OConfiguration(["max_size": .integer(maxSize)], defaultsOf: "paper")
+        try H2OConfiguration([
+            "max_size": .integer(maxSize),
+            "score": .text("abs_logit"),
+        ])
     }
 
     /// Returns a copy with other budgets, pinned ranges or recall.

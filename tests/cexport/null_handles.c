@@ -49,7 +49,7 @@ int main(void) {
   FAILS(mlx_h2o_policy_set_integer(policy, "max_size", 64));
   FAILS(mlx_h2o_policy_set_text(policy, "score", "peak"));
   FAILS(mlx_h2o_policy_set_integers(policy, "pinned", values, 2));
-  FAILS(mlx_h2o_policy_complete(policy, NULL));
+  FAILS(mlx_h2o_policy_complete(policy));
   GIVES(mlx_h2o_policy_integer(policy, "max_size"), 0);
   GIVES_NO_TEXT(mlx_h2o_policy_text(policy, "score"));
   GIVES(mlx_h2o_policy_integers(NULL, 0, policy, "pinned"), 0);
@@ -78,7 +78,7 @@ int main(void) {
   /* A cache, but nothing else. */
   if (mlx_h2o_policy_new(&whole) != 0 ||
       mlx_h2o_policy_set_integer(whole, "max_size", 64) != 0 ||
-      mlx_h2o_policy_complete(whole, NULL) != 0) {
+      mlx_h2o_policy_complete(whole) != 0) {
     printf("no policy: %s\n", mlx_h2o_error_code());
     return 1;
   }

@@ -14,11 +14,9 @@ extension MLXFast {
 
         private let ctx: mlx_h2o_policy
 
-        /// - Parameters:
-        ///   - settings: the settings by their names; those of recall begin with `recall.`
-        ///   - named: the policy that gives the defaults of missing settings
+        /// - Parameter settings: the settings by their names; those of recall begin with `recall.`
         /// - Throws: ``H2OError``
-        public init(_ settings: [String: Setting], defaultsOf named: String = "standard") throws {
+        public init(_ settings: [String: Setting]) throws {
             var ctx = mlx_h2o_policy()
             mlx_h2o_policy_new(&ctx)
             self.ctx = ctx
@@ -30,7 +28,7 @@ extension MLXFast {
                     mlx_h2o_policy_set_integers(ctx, name, values.map(Int64.init), values.count)
                 }
             }
-            try H2OError.throwing { mlx_h2o_policy_complete(ctx, named) }
+            try H2OError.throwing { mlx_h2o_policy_complete(ctx) }
         }
 
         /// Creates a policy from complete settings that were checked before.
