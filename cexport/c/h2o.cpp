@@ -191,24 +191,6 @@ std::vector<mx::array> arrays_of(const LayerCache& cache, const std::optional<He
   return cache.is_empty() || !held ? std::vector<mx::array>() : h2o::arrays_of(*held);
 }
 
-mx::Dtype dtype_of(mlx_dtype dtype) {
-  switch (dtype) {
-    case MLX_FLOAT16:
-      return mx::float16;
-    case MLX_BFLOAT16:
-      return mx::bfloat16;
-    default:
-      return mx::float32;
-  }
-}
-
-mlx_dtype c_dtype_of(mx::Dtype dtype) {
-  if (dtype == mx::float16) {
-    return MLX_FLOAT16;
-  }
-  return dtype == mx::bfloat16 ? MLX_BFLOAT16 : MLX_FLOAT32;
-}
-
 const Completed& completed_of(const mlx_h2o_policy& policy) {
   const auto& completed = handle_of(policy).completed;
   if (!completed) {
@@ -224,8 +206,12 @@ std::optional<Recall> recall_of(const mlx_h2o_config& config) {
 }
 
 CacheConfig config_of(const mlx_h2o_config& config) {
-  RowFormat format{config.key_bits,        config.value_bits,  config.group_size,
-                   dtype_of(config.dtype), config.recent_bits, config.rotated};
+  RowFormat format{
+      .key_bits = config.key_bits,
+      .value_bits = config.value_bits,
+      .group_size = config.group_size,
+      .recent_bits = config.recent_bits,
+      .rotated = config.rotated};
   validate(format);
   return {policy_of(completed_of(config.policy).policy), format};
 }
@@ -555,8 +541,7 @@ extern "C" int mlx_h2o_layer_cache_config(
     policy->completed = h2o::complete(
         h2o::values_of(static_cast<const h2o::Policy&>(config)),
         core.recall() ? std::optional(h2o::values_of(*core.recall())) : std::nullopt);
-    *res = {{policy.release()}, format.key_bits,          format.value_bits,
-            format.group_size,  c_dtype_of(format.dtype), format.recent_bits,
-            format.rotated};
+    *res = {{policy.release()}, format.key_bits,    format.value_bits,
+            format.group_size,  format.recent_bits, format.rotated};
   });
 }

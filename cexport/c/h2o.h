@@ -62,7 +62,6 @@ typedef struct mlx_h2o_config_ {
   int key_bits;          /* 16: not quantized; 4 or 8: quantized */
   int value_bits;        /* the same for values; 16 only if `key_bits` is 16 */
   int group_size;        /* 32, 64 or 128 elements share a scale and a bias */
-  mlx_dtype dtype;       /* of keys and values; used only if rows are quantized */
   int recent_bits; /* 4, 8 or 16: a ring stores the newest `recent_budget` tokens with this
                       many bits; 0: no ring */
   bool rotated;    /* whether the cache rotates keys and values before it stores them, which

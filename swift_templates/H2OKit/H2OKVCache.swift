@@ -34,7 +34,7 @@ package final class H2OKVCache: RoutedAttentionCache {
     }
 
     package private(set) var configuration: H2OConfiguration
-    /// How the rows are stored, with the dtype of the initializer.
+    /// How the rows are stored.
     private(set) var format: MLXFast.H2ORowFormat
     private(set) var core: MLXFast.H2OLayerCache
     /// The arrays that were assigned to `state`, until `metaState` is assigned too.

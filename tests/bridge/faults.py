@@ -25,8 +25,8 @@ FAULTS = {
     "the ring has the precision of the pool": (
         "kv heavy=4,recent=8",
         f"{CORE}/h2o.cpp",
-        "config.recent_bits, config.rotated};",
-        "FAULT && config.recent_bits ? config.key_bits : config.recent_bits, config.rotated};",
+        ".recent_bits = config.recent_bits,",
+        ".recent_bits = FAULT && config.recent_bits ? config.key_bits : config.recent_bits,",
     ),
     "offset reset at eviction": (
         "float16",

@@ -43,7 +43,6 @@ int main(void) {
   memset(&config, 0, sizeof(config));
   config.key_bits = config.value_bits = 16;
   config.group_size = 64;
-  config.dtype = MLX_FLOAT32;
   mlx_set_error_handler(count, NULL, NULL);
 
   FAILS(mlx_h2o_policy_set_integer(policy, "max_size", 64));

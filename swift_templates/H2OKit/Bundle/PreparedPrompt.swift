@@ -83,10 +83,8 @@ package struct PreparedPrompt {
             return false
         }
         guard let own = cache as? H2OKVCache, let other = other as? H2OKVCache else { return true }
-        var format = other.format
-        format.dtype = own.format.dtype
         let configuration = try? other.configuration.archiving(in: nil)
-        return own.configuration == configuration && own.format == format
+        return own.configuration == configuration && own.format == other.format
     }
 }
 

@@ -5,29 +5,6 @@ import Cmlx
 /// *position* is a token's index in the sequence, a *row* its place in the buffer.
 extension MLXFast {
 
-    /// The dtypes that keys and values may have.
-    public enum H2ODType: Sendable {
-        case float32, float16, bfloat16
-
-        fileprivate init(_ dtype: mlx_dtype) {
-            switch DType(dtype) {
-            case .float16: self = .float16
-            case .bfloat16: self = .bfloat16
-            default: self = .float32
-            }
-        }
-
-        fileprivate var cmlxDtype: mlx_dtype {
-            let dtype: DType =
-                switch self {
-                case .float32: .float32
-                case .float16: .float16
-                case .bfloat16: .bfloat16
-                }
-            return dtype.cmlxDtype
-        }
-    }
-
     /// How rows are stored: with the dtype of keys and values, or as the words, scales and biases
     /// of `quantized(_:groupSize:bits:)`.
     ///
@@ -42,8 +19,6 @@ extension MLXFast {
         public var valueBits: Int
         /// The number of elements that share a scale and a bias: 32, 64 or 128.
         public var groupSize: Int
-        /// The dtype of keys and values, and of scales and biases; the first keys set it.
-        public var dtype: H2ODType
         /// Bits of the ring: 4, 8 or 16; nil for rows without a ring.
         public var recentBits: Int?
         /// Whether the cache rotates keys and values before it stores them, which reduces the error
@@ -51,13 +26,12 @@ extension MLXFast {
         public var isRotated: Bool
 
         public init(
-            keyBits: Int, valueBits: Int, groupSize: Int = 64, dtype: H2ODType = .float32,
-            recentBits: Int? = nil, isRotated: Bool = false
+            keyBits: Int, valueBits: Int, groupSize: Int = 64, recentBits: Int? = nil,
+            isRotated: Bool = false
         ) {
             self.keyBits = keyBits
             self.valueBits = valueBits
             self.groupSize = groupSize
-            self.dtype = dtype
             self.recentBits = recentBits
             self.isRotated = isRotated
         }
@@ -262,7 +236,7 @@ extension MLXFast {
             mlx_h2o_layer_cache_config(&config, ctx)
             let format = H2ORowFormat(
                 keyBits: Int(config.key_bits), valueBits: Int(config.value_bits),
-                groupSize: Int(config.group_size), dtype: H2ODType(config.dtype),
+                groupSize: Int(config.group_size),
                 recentBits: config.recent_bits > 0 ? Int(config.recent_bits) : nil,
                 isRotated: config.rotated)
             return (H2OPolicy(owning: config.policy), format)
@@ -287,7 +261,7 @@ private func withCConfig<Result>(
             mlx_h2o_config(
                 policy: policy, key_bits: Int32(clamping: format.keyBits),
                 value_bits: Int32(clamping: format.valueBits),
-                group_size: Int32(clamping: format.groupSize), dtype: format.dtype.cmlxDtype,
+                group_size: Int32(clamping: format.groupSize),
                 recent_bits: Int32(clamping: format.recentBits ?? 0), rotated: format.isRotated))
     }
 }
