@@ -31,7 +31,7 @@ extension H2OConfiguration {
     }
 
     /// Reads `recall` from a file: a mapping of settings, true for all defaults, or null.
-    static func recall(in fields: KeyedDecodingContainer<Field>) throws -> H2ORecall? {
+    static func recall(in fields: KeyedDecodingContainer<CodingKeys>) throws -> H2ORecall? {
         if (try? fields.decodeIfPresent(Bool.self, forKey: .recall)) == true {
             return try H2ORecall()
         }

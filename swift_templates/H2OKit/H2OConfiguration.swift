@@ -120,7 +120,7 @@ public struct H2OConfiguration: Hashable, Sendable {
 
 extension H2OConfiguration: Codable {
     /// The names of the settings in files, the same as in Python.
-    enum Field: String, CodingKey, CaseIterable {
+    enum CodingKeys: String, CodingKey, CaseIterable {
         case maxSize = "max_size"
         case sinkSize = "sink_size"
         case heavyBudget = "heavy_budget"
@@ -134,7 +134,7 @@ extension H2OConfiguration: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {
-        let fields = try decoder.fields(Field.self)
+        let fields = try decoder.fields(CodingKeys.self)
         try self.init(
             maxSize: fields.decode(Int.self, forKey: .maxSize),
             sinkSize: fields.decodeIfPresent(Int.self, forKey: .sinkSize)
@@ -145,16 +145,5 @@ extension H2OConfiguration: Codable {
                 ?? .peak,
             pinned: (fields.decodeIfPresent([[Int]].self, forKey: .pinned) ?? []).map(Self.range),
             recall: Self.recall(in: fields))
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: Field.self)
-        try fields.encode(maxSize, forKey: .maxSize)
-        try fields.encode(sinkSize, forKey: .sinkSize)
-        try fields.encode(heavyBudget, forKey: .heavyBudget)
-        try fields.encode(recentBudget, forKey: .recentBudget)
-        try fields.encode(score, forKey: .score)
-        try fields.encode(pinned.map { [$0.lowerBound, $0.upperBound] }, forKey: .pinned)
-        try fields.encodeIfPresent(recall, forKey: .recall)
     }
 }

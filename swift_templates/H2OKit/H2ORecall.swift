@@ -70,7 +70,7 @@ public struct H2ORecall: Hashable, Sendable {
 
 extension H2ORecall: Codable {
     /// The names of the settings in files, the same as in Python.
-    enum Field: String, CodingKey, CaseIterable {
+    enum CodingKeys: String, CodingKey, CaseIterable {
         case ask
         case reach
         case archiveBits = "archive_bits"
@@ -83,7 +83,7 @@ extension H2ORecall: Codable {
     ///
     /// - Throws: `DecodingError`, ``H2OCacheError/invalidConfiguration(_:layer:)``
     public init(from decoder: any Decoder) throws {
-        let fields = try decoder.fields(Field.self, prefix: "recall.")
+        let fields = try decoder.fields(CodingKeys.self, prefix: "recall.")
         try self.init(
             ask: fields.decodeIfPresent(Int.self, forKey: .ask) ?? 2147483647,
             reach: fields.decodeIfPresent(Int.self, forKey: .reach) ?? 64,
@@ -91,16 +91,5 @@ extension H2ORecall: Codable {
             layers: fields.decodeIfPresent([Int].self, forKey: .layers),
             store: fields.decodeIfPresent(String.self, forKey: .store),
             limit: fields.decodeIfPresent(Int.self, forKey: .limit) ?? 0)
-    }
-
-    /// Writes all settings, null for those that are nil.
-    public func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: Field.self)
-        try fields.encode(ask, forKey: .ask)
-        try fields.encode(reach, forKey: .reach)
-        try fields.encode(archiveBits, forKey: .archiveBits)
-        try fields.encode(layers, forKey: .layers)
-        try fields.encode(store, forKey: .store)
-        try fields.encode(limit, forKey: .limit)
     }
 }

@@ -26,8 +26,7 @@ final class ConfigurationTests: XCTestCase {
             H2OConfiguration.self, from: Data(#"{"max_size": 128, "recall": true}"#.utf8))
         XCTAssertEqual(all.recall, try H2ORecall())
         XCTAssertEqual(
-            json(try H2ORecall()),
-            #"{"archive_bits":8,"ask":2147483647,"layers":null,"limit":0,"reach":64,"store":null}"#)
+            json(try H2ORecall()), #"{"archive_bits":8,"ask":2147483647,"limit":0,"reach":64}"#)
     }
 
     func testSettingsOfRecallAreRefusedByTheirNames() {

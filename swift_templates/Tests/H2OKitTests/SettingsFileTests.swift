@@ -66,6 +66,8 @@ final class SettingsFileTests: XCTestCase {
 
         let data = try JSONEncoder().encode(caches)
 
+        let text = String(decoding: data, as: UTF8.self)
+        XCTAssertTrue(text.contains(#""pinned":[[5,8],[20,21]]"#), text)
         XCTAssertEqual(try JSONDecoder().decode(H2OCaches.self, from: data), caches)
     }
 
