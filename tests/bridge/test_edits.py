@@ -100,6 +100,19 @@ def test_edits_that_make_no_sense_are_refused_when_read(tmp_path, text):
         read_edits(path)
 
 
+def test_an_edit_of_several_files_is_one_of_each(tmp_path):
+    path = tmp_path / "edits.toml"
+    path.write_text(
+        '[[edit]]\npackage = "p"\nfile = "f"\nother_files = ["g", "h"]\nanchor = "a"\n'
+        'where = "replace"\nreplacement = "b"\n'
+    )
+    edits = read_edits(path).by_file()
+    expected = {
+        ("p", name): [Edit("p", name, "a", "replace", replacement="b")] for name in "fgh"
+    }
+    assert edits == expected
+
+
 def test_edits_for_another_version_than_the_pinned_one_name_theirs():
     change = Edit("mlx", "a.h", "return 7", "after", "x\n", version="0.32.4")
     says(refused(apply, TEXT, change, code=ExitCode.VERSION))

@@ -30,7 +30,7 @@ class Edit:
     anchor must match `count` times. `insert` becomes new lines before or after the matched
     lines; `replacement` replaces the match. only: a case, such as the
     host "linux", to which the edit is limited; "" for none. version: the version of the edited
-    package.
+    package. other_files: empty once the edits are read, because each file then has its own.
     """
 
     package: str
@@ -42,6 +42,7 @@ class Edit:
     count: int = 1
     only: str = ""
     version: str = ""
+    other_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an edit that changes nothing."""
@@ -154,6 +155,11 @@ def read_edits(path: Path) -> EditSet:
     document, text = load(path)
     kinds = {"copy": CopiedPath, "edit": Edit, "file": AddedFile, "guard": Guard}
     rows = rows_of(document, text, path, kinds)
+    rows["edit"] = tuple(
+        replace(edit, file=file, other_files=())
+        for edit in rows.get("edit", ())
+        for file in (edit.file, *edit.other_files)
+    )
     return EditSet(*(rows.get(key, ()) for key in kinds))
 
 
