@@ -27,8 +27,8 @@ struct ChatFolder: Sendable {
         for name in names where UUID(uuidString: name) != nil { try self[name].checkReadable() }
     }
 
-    subscript(id: String) -> ConversationFolder {
-        ConversationFolder(url: url.appending(path: id, directoryHint: .isDirectory))
+    subscript(id: String) -> ChatConversationFolder {
+        ChatConversationFolder(url: url.appending(path: id, directoryHint: .isDirectory))
     }
 
     private var file: URL { url.appending(path: "settings.json") }
@@ -50,7 +50,7 @@ struct ChatFolder: Sendable {
 ///
 /// The messages have their own file. They are therefore on disk before a reply has ended, and
 /// another version of the app can read them even if it cannot use the caches.
-struct ConversationFolder: Sendable {
+struct ChatConversationFolder: Sendable {
     private struct Messages: Codable {
         let messages: [H2OMessage]
         let date: Date
