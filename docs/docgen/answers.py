@@ -58,8 +58,7 @@ def short_table(report: EvaluationReport) -> str:
 def long_table(report: EvaluationReport) -> str:
     """Return a table of CACHES: the share of right answers, and `sizes`."""
     cells = cells_of(report, LONGER)
-    group = report.experiments[0].groups[0]
-    right = [figure(estimate(right_by_sample(group, cell))) for cell in cells]
+    right = [figure(estimate(cell.answers)) for cell in cells]
     head = f"{samples_of(report)} conversations of {LONGER:,} tokens"
     return table((head, *CACHES.values()), [("right answers", *right), *sizes(cells)])
 
@@ -126,14 +125,14 @@ WORDS = {"better": ", better", "worse": ", worse", "not distinguishable": ""}
 
 def group_table(group: GroupResult) -> str:
     """Return a group's caches with their size, their share of right answers and their loss."""
-    right = {cell.contender: right_by_sample(group, cell) for cell in group.cells}
-    baseline = right.get(group.baseline)
+    baseline = next((c for c in group.cells if c.contender == group.baseline), None)
     rows = []
     for cell in group.cells:
-        own = right[cell.contender]
         verdict = ""
-        if baseline and cell.contender != group.baseline:
-            verdict = WORDS[compare(own, baseline, lower_is_better=False).verdict]
+        if baseline is not None and cell is not baseline:
+            verdict = WORDS[
+                compare(cell.answers, baseline.answers, lower_is_better=False).verdict
+            ]
         divergence = cell.metrics.get(TEXT_KL)
         rows.append(
             (
@@ -141,18 +140,12 @@ def group_table(group: GroupResult) -> str:
                 f"{cell.rows:,}",
                 f"{cell.bytes / 1024:,.0f}",
                 f"{cell.archive_bytes / 1024:,.0f}",
-                f"{figure(estimate(own))}{verdict}",
+                f"{figure(estimate(cell.answers))}{verdict}",
                 figure(divergence, 3) if divergence else "",
             )
         )
     heads = ("cache", "rows", "KB", "flash, KB", "right answers", KL)
     return table(heads, rows)
-
-
-def right_by_sample(group: GroupResult, cell: Cell) -> list[float]:
-    """Return the share of right answers of each sample, over all tasks."""
-    tasks = zip(*(cell.by_sample[name] for name in tasks_of(group)), strict=True)
-    return [sum(answers) / len(answers) for answers in tasks]
 
 
 def tasks_table(group: GroupResult) -> str:

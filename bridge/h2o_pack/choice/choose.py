@@ -15,7 +15,7 @@ from h2o_pack.choice.choice import (
     Reason,
     Refusal,
 )
-from h2o_pack.choice.losses import LossTable, read_losses
+from h2o_pack.choice.losses import WHOLE, LossTable, read_losses
 from h2o_pack.devices.catalogue import Device, named_devices
 from h2o_pack.errors import ExitCode, Problems, UserError, memory_error, usage_error
 from h2o_pack.facts import KnownModel, best_first
@@ -137,9 +137,14 @@ class Search:
             needed=needed[tightest],
             headroom_share=round(free[tightest], 4),
             sustained=sustained[slowest],
-            loss=self.table.loss(self.kv, share),
+            loss=self.table.loss(self.kv, share, recall=self.recalls),
         )
         return Trial(cache, devices[tightest], devices[slowest])
+
+    @property
+    def recalls(self) -> bool:
+        """Whether a cache that evicts recalls."""
+        return bool(self.question.filled(self.question.tokens, self.kv).recall)
 
     @property
     def may_keep_all(self) -> bool:
@@ -190,11 +195,12 @@ def by_loss(candidate: CacheCandidate) -> tuple[bool, float, int]:
 
 def candidate(question: Question, model: Model, kv: str, table: LossTable) -> CacheCandidate:
     """Return the largest cache of a storage that fits, or why none does."""
-    tokens, least, cache = question.tokens, table.least_share(kv), question.cache
-    if cache.max_kv is None and least is None and kv != "16":
-        return refused(kv, "not measured", f"was not measured on {table.model}")
-    fewest = tokens if least is None else math.ceil(least * tokens)
+    tokens, cache = question.tokens, question.cache
     search = Search(question, model, table, kv)
+    points = table.points(kv, recall=search.recalls)
+    if cache.max_kv is None and not points:
+        return refused(kv, "not measured", f"was not measured on {table.model}")
+    fewest = math.ceil(min(points, default=WHOLE) * tokens)
     try:
         rows = search.most_rows(fewest) if cache.max_kv is None else cache.max_kv
         if cache.max_kv and not search.serves(rows):
@@ -223,8 +229,8 @@ def loses_more(candidate: CacheCandidate, best: CacheCandidate) -> Refusal:
     """Return why a candidate that fits comes behind the best."""
     if candidate.loss is None or best.loss is None:
         return Refusal("not measured", "was not measured with so few rows")
-    if candidate.loss.loses_facts and not best.loss.loses_facts:
-        return Refusal("loses more", f"loses facts that {best.kv} keeps")
+    if candidate.loss.loses_answers and not best.loss.loses_answers:
+        return Refusal("loses more", f"loses answers that {best.kv} keeps")
     if candidate.loss.order == best.loss.order:
         return Refusal("loses more", f"not better than {best.kv}, and larger")
     return Refusal("loses more", f"loses more than {best.kv}")

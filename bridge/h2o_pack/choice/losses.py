@@ -17,7 +17,6 @@ from h2o_pack.results import Count, Result, doc
 NAME = "losses.json"
 BUNDLED = FOLDER / NAME
 WHOLE = 1.0  # share of rows in a cache that never evicts
-Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -27,33 +26,34 @@ class Loss:
     kl: Annotated[
         float, doc("KL divergence from the predictions of the full cache, in nats per token.")
     ]
-    facts: Annotated[Share, doc("Share of facts that were answered.")]
-    loses_facts: Annotated[
+    loses_answers: Annotated[
         bool,
         doc(
-            "Whether fewer facts were answered than with all rows; the confidence interval of "
+            "Whether fewer answers were right than with all rows; the confidence interval of "
             "the difference excludes 0."
         ),
     ]
 
     @property
     def order(self) -> tuple[bool, float]:
-        """The key that orders caches: caches that lose facts come last; then the KL decides."""
-        return self.loses_facts, self.kl
+        """The key that orders caches: those that lose answers come last; then KL decides."""
+        return self.loses_answers, self.kl
 
 
-NO_LOSS = Loss(0.0, 1.0, loses_facts=False)
+NO_LOSS = Loss(0.0, loses_answers=False)
 
 
 @dataclass(frozen=True)
 class MeasuredLoss:
-    """The measured loss of a storage that keeps a share of the rows."""
+    """The measured loss of a cache that keeps a share of the rows."""
 
     kv: Annotated[str, doc("Storage of the rows.")]
-    share: Annotated[Share, doc("Rows that a head keeps, as a share of the tokens read.")]
-    byte_share: Annotated[
-        float, doc("Bytes of rows and ledger, as a share of the bytes of all rows in 16 bits.")
+    share: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        doc("Rows that a head keeps, as a share of the tokens read."),
     ]
+    recall: Annotated[bool, doc("Whether tokens read evicted tokens from an archive.")]
     loss: Loss
 
 
@@ -67,29 +67,34 @@ class LossTable(Result):
     samples: Annotated[Count, doc("Number of samples behind each figure.")]
     tokens: Annotated[Count, doc("Tokens in a sample.")]
     caches: Annotated[
-        tuple[MeasuredLoss, ...], Meta(min_length=1), doc("Losses by storage and rows.")
+        tuple[MeasuredLoss, ...],
+        Meta(min_length=1),
+        doc("Losses by storage, rows and recall."),
     ]
 
-    def least_share(self, kv: str) -> float | None:
-        """Return the smallest measured share of rows of a storage; None if there is none."""
-        return min((cache.share for cache in self.caches if cache.kv == kv), default=None)
+    def points(self, kv: str, *, recall: bool) -> dict[float, Loss]:
+        """Return the losses of a storage by the share of rows; recall: of what is evicted."""
+        points = {WHOLE: NO_LOSS} if kv == "16" else {}
+        for cache in self.caches:
+            if cache.kv == kv and (cache.recall == recall or cache.share == WHOLE):
+                points[cache.share] = cache.loss
+        return points
 
-    def loss(self, kv: str, share: float) -> Loss | None:
+    def loss(self, kv: str, share: float, *, recall: bool) -> Loss | None:
         """Return the loss of a storage that keeps a share of the rows.
 
         Between two measured shares, KL is interpolated linearly over the logarithm of the
-        share, and the facts of the smaller share count. None if so few rows were not measured.
+        share, and the answers of the smaller share count. None if so few rows were not
+        measured.
         """
-        points = {cache.share: cache.loss for cache in self.caches if cache.kv == kv}
-        if kv == "16":
-            points[WHOLE] = NO_LOSS
+        points = self.points(kv, recall=recall)
         if share in points:
             return points[share]
         for (fewer, below), (more, above) in pairwise(sorted(points.items())):
             if fewer < share < more:
                 part = math.log(share / fewer) / math.log(more / fewer)
                 kl = below.kl + part * (above.kl - below.kl)
-                return Loss(kl, below.facts, below.loses_facts)
+                return Loss(kl, below.loses_answers)
         return None
 
 

@@ -60,9 +60,11 @@ def device(limit: int | None, name: str = "phone", bandwidth: int | None = 50 * 
     return Device(name, name, "", "A", "iphone", None, None, limit, bandwidth, ())
 
 
-def measured(kv: str, share: float, kl: float, *, loses_facts: bool = False) -> MeasuredLoss:
+def measured(
+    kv: str, share: float, kl: float, *, recall: bool = True, loses_answers: bool = False
+) -> MeasuredLoss:
     """A cache in the table."""
-    return MeasuredLoss(kv, share, share, Loss(kl, 1.0, loses_facts))
+    return MeasuredLoss(kv, share, recall and share < 1, Loss(kl, loses_answers))
 
 
 def table(*caches: MeasuredLoss) -> LossTable:
@@ -174,8 +176,21 @@ def test_the_table_decides_the_order():
     assert cache.max_kv < 8192
 
 
-def test_facts_that_are_lost_for_certain_count_before_divergence():
-    losses = table(measured("8", 1.0, 0.001, loses_facts=True), measured("4", 1.0, 0.5))
+def test_without_recall_the_losses_of_eviction_alone_decide():
+    losses = table(
+        measured("16", 0.125, 0.01),
+        measured("16", 0.125, 0.5, recall=False, loses_answers=True),
+        measured("8", 1.0, 0.1),
+    )
+    limit = int(5.2 * GB)
+    with_recall = chosen(candidates_of(question(limit), CATALOGUE, losses))[1]
+    without = chosen(candidates_of(question(limit, recall=False), CATALOGUE, losses))[1]
+    assert (with_recall.kv, with_recall.recall) == ("16", True)
+    assert (without.kv, without.max_kv) == ("8", None)
+
+
+def test_answers_that_are_lost_for_certain_count_before_divergence():
+    losses = table(measured("8", 1.0, 0.001, loses_answers=True), measured("4", 1.0, 0.5))
     _, cache = chosen(candidates_of(question(int(5.2 * GB)), CATALOGUE, losses))
     assert cache.kv == "4"
 
@@ -205,7 +220,8 @@ def test_given_options_are_kept_and_others_are_chosen():
     assert (chosen(kv)[0], chosen(kv)[1].kv) == ("large", "4")
     rows = candidates_of(question(6 * GB, max_kv=512), CATALOGUE, table())
     assert chosen(rows)[1].max_kv == 512
-    no_recall = candidates_of(question(int(4.6 * GB), recall=False), CATALOGUE, table())
+    evicts = table(measured("16", 0.125, 0.3, recall=False))
+    no_recall = candidates_of(question(int(4.6 * GB), recall=False), CATALOGUE, evicts)
     assert not chosen(no_recall)[1].recall
     small = candidates_of(question(6 * GB, model=as_model(CATALOGUE[0])), CATALOGUE, table())
     assert chosen(small)[0] == "org/small"
@@ -306,24 +322,33 @@ def test_a_model_that_is_unknown_is_no_device_that_is_too_small():
 
 def test_a_measured_share_has_its_own_loss_and_those_between_lie_on_a_line_over_the_logarithm():
     losses = table(measured("8", 0.25, 0.3), measured("8", 1.0, 0.1))
-    assert losses.loss("8", 0.25).kl == pytest.approx(0.3)
-    assert losses.loss("8", 0.5).kl == pytest.approx(0.2)
-    assert losses.loss("8", 1.0).kl == pytest.approx(0.1)
+    assert losses.loss("8", 0.25, recall=True).kl == pytest.approx(0.3)
+    assert losses.loss("8", 0.5, recall=True).kl == pytest.approx(0.2)
+    assert losses.loss("8", 1.0, recall=True).kl == pytest.approx(0.1)
 
 
 def test_all_rows_in_16_bits_lose_nothing():
-    assert table().loss("16", 1.0) == NO_LOSS
+    assert table().loss("16", 1.0, recall=False) == NO_LOSS
 
 
-def test_between_shares_the_facts_are_those_of_fewer_rows():
-    losses = table(measured("8", 0.25, 0.3, loses_facts=True), measured("8", 1.0, 0.1))
-    assert losses.loss("8", 0.9).loses_facts
-    assert not losses.loss("8", 1.0).loses_facts
+def test_between_shares_the_answers_are_those_of_fewer_rows():
+    losses = table(measured("8", 0.25, 0.3, loses_answers=True), measured("8", 1.0, 0.1))
+    assert losses.loss("8", 0.9, recall=True).loses_answers
+    assert not losses.loss("8", 1.0, recall=True).loses_answers
 
 
 def test_fewer_rows_than_were_measured_have_no_loss():
-    assert table(measured("8", 0.25, 0.3)).loss("8", 0.2) is None
-    assert table(measured("8", 0.25, 0.3)).loss("4", 0.5) is None
+    assert table(measured("8", 0.25, 0.3)).loss("8", 0.2, recall=True) is None
+    assert table(measured("8", 0.25, 0.3)).loss("4", 0.5, recall=True) is None
+
+
+def test_recall_has_losses_of_its_own_where_tokens_are_evicted():
+    losses = table(
+        measured("8", 0.25, 0.4, recall=False), measured("8", 0.25, 0.1), measured("8", 1.0, 0)
+    )
+    assert losses.loss("8", 0.25, recall=False).kl == pytest.approx(0.4)
+    assert losses.loss("8", 0.25, recall=True).kl == pytest.approx(0.1)
+    assert losses.loss("8", 1.0, recall=True) == losses.loss("8", 1.0, recall=False)
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
@@ -343,9 +368,9 @@ def test_the_bundled_table_has_every_useful_storage_with_all_rows_and_most_with_
     losses = read_losses()
     for kv, bits in STORAGE_BITS.items():  # rows are first stored in the bits of recent tokens
         is_useful = bits.recent is None or bits.recent > bits.key
-        assert (losses.loss(kv, 1.0) is not None) == is_useful, kv
+        assert (losses.loss(kv, 1.0, recall=True) is not None) == is_useful, kv
     for kv in ("16", "8", "k8v4", "heavy=4,recent=8"):
-        assert losses.least_share(kv) < 0.5
+        assert min(losses.points(kv, recall=False)) < 0.5
 
 
 def test_a_report_without_a_full_cache_in_few_bits_gives_no_table():

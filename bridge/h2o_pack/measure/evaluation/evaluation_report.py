@@ -24,9 +24,10 @@ from h2o_pack.measure.evaluation.statistics import (
     estimate,
     rounded,
 )
-from h2o_pack.measure.evaluation.tasks import Outcome
+from h2o_pack.measure.evaluation.tasks import QUESTIONS, Outcome
 from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
+from h2o_py.config import H2ORecall
 
 LOWER_IS_BETTER = ("nll", "kl")
 """Endings of the names of metrics for which a lower value is better."""
@@ -58,6 +59,12 @@ class Cell:
     archive_bytes: Annotated[
         int, doc("Bytes of recall's archive, in memory or in files; 0 without recall.")
     ] = 0
+
+    @property
+    def answers(self) -> list[float]:
+        """The share of right answers of each sample, over all ways of asking."""
+        asked = [self.by_sample[way] for way in QUESTIONS if way in self.by_sample]
+        return [sum(answers) / len(answers) for answers in zip(*asked, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -244,39 +251,40 @@ def _shown(metric: Estimate) -> str:
     return f"{metric.mean:.4g} [{metric.low:.4g}, {metric.high:.4g}]"
 
 
-FACTS, TEXT_KL = "asked", "text_kl"
-"""The metrics of losses: answered facts, and the divergence from the full cache."""
+TEXT_KL = "text_kl"
 
 
 def losses(report: EvaluationReport) -> LossTable | None:
-    """Return the losses of full caches and of the default policy's caches, by storage and rows.
+    """Return the losses of full caches and of the default policy's caches.
 
-    Only samples with facts count. Samples of different lengths cannot be compared, so the
+    Only conversations count. Samples of different lengths cannot be compared, so the
     losses are from the length at which most storages of a full cache in few bits were measured,
     and from the longest of several. Returns None if there is none.
     """
-    with_facts = [
+    conversations = [
         (experiment, cell)
         for experiment in report.experiments
         for group in experiment.groups
         for cell in group.cells
-        if cell.metrics.keys() >= {FACTS, TEXT_KL}
+        if cell.answers and TEXT_KL in cell.metrics
     ]
     storages: dict[int, set[str]] = {}
-    for _, cell in with_facts:
+    for _, cell in conversations:
         storage = find_contender(cell.contender).storage
         if cell.rows >= cell.length and storage != "16":
             storages.setdefault(cell.length, set()).add(storage)
     tokens = max(storages, key=lambda length: (len(storages[length]), length), default=0)
-    measured = [pair for pair in with_facts if pair[1].length == tokens]
-    caches: dict[tuple[str, int], MeasuredLoss] = {}
+    measured = [pair for pair in conversations if pair[1].length == tokens]
+    caches: dict[tuple[str, int, bool], MeasuredLoss] = {}
     samples = 0
     for experiment, cell in measured:
         contender = find_contender(cell.contender)
+        recalls = contender.recall is not None
         is_measured = contender.policy == DEFAULT or contender.storage != "16"
-        if is_measured and not contender.by_layer and contender.recall is None:
+        has_defaults = contender.recall in (None, H2ORecall()) and not contender.by_layer
+        if is_measured and has_defaults:
             full = next(c for e, c in measured if e is experiment and c.contender == UNBOUNDED)
-            caches[contender.storage, cell.rows] = measured_loss(cell, full)
+            caches[contender.storage, cell.rows, recalls] = measured_loss(cell, full)
             samples = experiment.samples * len(report.seeds)
     if not caches:
         return None
@@ -292,14 +300,14 @@ def losses(report: EvaluationReport) -> LossTable | None:
 
 def measured_loss(cell: Cell, full: Cell) -> MeasuredLoss:
     """Return one cache's loss against the full cache on the same samples."""
-    answered = compare(cell.by_sample[FACTS], full.by_sample[FACTS], lower_is_better=False)
+    answered = compare(cell.answers, full.answers, lower_is_better=False)
+    contender = find_contender(cell.contender)
     return MeasuredLoss(
-        kv=find_contender(cell.contender).storage,
+        kv=contender.storage,
         share=rounded(min(1.0, cell.rows / cell.length)),
-        byte_share=rounded(cell.bytes / full.bytes),
+        recall=contender.recall is not None,
         loss=Loss(
             kl=cell.metrics[TEXT_KL].mean,
-            facts=cell.metrics[FACTS].mean,
-            loses_facts=answered.verdict == "worse",
+            loses_answers=answered.verdict == "worse",
         ),
     )

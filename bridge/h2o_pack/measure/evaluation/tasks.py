@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from h2o_pack.measure.text import Tokens
 
@@ -12,6 +12,8 @@ Way = Literal[
     "asked", "wording", "second_turn", "named", "middle", "instruction", "earlier", "tool",
     "text",
 ]  # fmt: skip
+QUESTIONS = tuple(way for way in get_args(Way) if way != "text")
+"""The ways of asking that have a right answer."""
 
 _GOLDEN = (5**0.5 - 1) / 2
 
