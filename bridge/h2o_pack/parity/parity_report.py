@@ -56,10 +56,7 @@ class CaseResult:
     ] = None
     ties: Annotated[
         tuple[Difference, ...],
-        doc(
-            "Choices between two rows or tokens that rounding decided, and texts that the "
-            "app's tokenizer is known to read otherwise; not a difference."
-        ),
+        doc("Choices between two rows or tokens that rounding decided; not a difference."),
     ] = ()
 
     def compared(self, difference: Difference, size: float = 0.0) -> CaseResult:
@@ -78,11 +75,9 @@ class CaseResult:
             changes["positions_equal"] = self.positions_equal and difference.kind != "positions"
         return replace(self, **changes)
 
-    def tie(
-        self, layer: int | None, step: int, detail: str, kind: str = "tie", item: str = ""
-    ) -> CaseResult:
+    def tie(self, layer: int | None, step: int, detail: str, kind: str = "tie") -> CaseResult:
         """Return the result with a note of a choice that rounding decided."""
-        return replace(self, ties=(*self.ties, Difference(layer, step, kind, detail, item)))
+        return replace(self, ties=(*self.ties, Difference(layer, step, kind, detail)))
 
     @property
     def equal(self) -> bool:

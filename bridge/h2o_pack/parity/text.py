@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from h2o_pack.parity.text_items import (
     items,
     quoted,
 )
-from h2o_pack.parity.text_program import Answer, TextLimit, ask, text_facts
+from h2o_pack.parity.text_program import Answer, ask
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.resolved.decoders import differences
 from h2o_py.files import read_file
@@ -44,8 +44,6 @@ AROUND = 24
 """Characters that are shown before and after the first difference of two texts."""
 SHOWN_IDS = 6
 """Ids that are shown before and after the first difference of two lists."""
-MARGIN = 4
-"""Characters before a difference among which a known limit's may be."""
 
 
 def check_text(program: Path, model: Path, work: Path, say: ProgressReporter) -> Level:
@@ -69,9 +67,8 @@ def check_text(program: Path, model: Path, work: Path, say: ProgressReporter) ->
             answers += zip(group, ask(program, request, work, advance), strict=True)
             if any(item.case == LOAD and "error" in answer for item, answer in answers):
                 break  # nothing else can be asked
-    limits = limits_of(model)
     cases = [
-        case_result(name, [pair for pair in answers if pair[0].case == name], tokenizer, limits)
+        case_result(name, [pair for pair in answers if pair[0].case == name], tokenizer)
         for name in CASES
     ]
     return Level(NUMBER, NAME, COMPARED, tuple(case for case in cases if case.steps))
@@ -100,32 +97,14 @@ def chat_of(model: Path) -> Mapping[str, Any]:
     return chat
 
 
-def limits_of(model: Path) -> tuple[TextLimit, ...]:
-    """Return the limits that hold for a model's tokenizer."""
-    text = read_file(model / "tokenizer.json").decode()
-    return tuple(
-        limit
-        for limit in text_facts().limit
-        if re.search(rf'"type"\s*:\s*"{re.escape(limit.component)}"', text)
-    )
-
-
 def case_result(
-    name: str,
-    answers: Sequence[tuple[Item, Answer]],
-    tokenizer: Any,
-    limits: Sequence[TextLimit],
+    name: str, answers: Sequence[tuple[Item, Answer]], tokenizer: Any
 ) -> CaseResult:
     """Compare the answers of one case. The first difference also says how many items differ."""
     result = CaseResult(name=name, dtype=NAME, layers=0, steps=len(answers), tolerance=0.0)
     differing = 0
     for step, (item, answer) in enumerate(answers):
         kind, detail = compare(item, answer, tokenizer)
-        if detail and (limit := known(item, answer, tokenizer, limits)):
-            if not any(limit.why in tie.detail for tie in result.ties):
-                detail = f"{detail}. {limit.why}"
-                result = result.tie(None, step, detail, "known limit", item.name)
-            detail = ""
         differing += bool(detail)
         result = result.compared(Difference(None, step, kind, detail, item.name))
     first = result.first_difference
@@ -264,19 +243,3 @@ def texts_apart(
         for whole in (text, expected)
     )
     return f"character {place} differs{where}: {own} {names[0]}, {other} {names[1]}"
-
-
-def known(
-    item: Item, answer: Answer, tokenizer: Any, limits: Iterable[TextLimit]
-) -> TextLimit | None:
-    """Return the limit that explains a difference of a text's ids; None if none does.
-
-    The ids of the text must be equal on both sides up to one of the limit's characters.
-    """
-    ids = answer.get("ids")
-    if item.case != TEXTS or not isinstance(ids, list):
-        return None
-    place = first_difference(ids, item.answer["ids"])
-    before = tokenizer.decode(item.answer["ids"][: max(0, place - 1)], skip_special_tokens=True)
-    rest = item.text[max(0, len(before) - MARGIN) :][: AROUND + MARGIN]
-    return next((limit for limit in limits if re.search(limit.characters, rest)), None)

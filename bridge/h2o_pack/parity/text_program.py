@@ -30,7 +30,7 @@ from h2o_pack import assets
 from h2o_pack.errors import Problems, UserError, version_error
 from h2o_pack.facts import pins, with_submodules
 from h2o_pack.files.paths import VENDOR_FOLDER, cache_folder
-from h2o_pack.files.toml import read_tables
+from h2o_pack.files.toml import read_rows
 from h2o_pack.files.write import in_turn, refuse_others
 from h2o_pack.parity import swift
 from h2o_pack.progress import ProgressReporter
@@ -77,29 +77,10 @@ class Module:
     declarations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TextLimit:
-    """Characters that the app's tokenizer reads otherwise than Python's; see text.toml."""
-
-    component: str
-    characters: str
-    why: str
-    source: str
-    measured: bool
-
-
-@dataclass(frozen=True)
-class TextFacts:
-    """The content of text.toml."""
-
-    module: tuple[Module, ...]
-    limit: tuple[TextLimit, ...] = ()
-
-
 @cache
-def text_facts() -> TextFacts:
-    """Return the content of text.toml."""
-    return read_tables(FACTS, TextFacts)
+def text_modules() -> tuple[Module, ...]:
+    """Return the modules of text.toml."""
+    return read_rows(FACTS, "module", Module)
 
 
 def own_files() -> dict[str, Path]:
@@ -192,7 +173,7 @@ def program_files(folder: Path) -> dict[str, Path | str]:
     """
     own = own_files()
     files: dict[str, Path | str] = {MANIFEST: own.pop(MANIFEST)}
-    for module in text_facts().module:
+    for module in text_modules():
         place = f"Sources/{module.name}"
         files[f"{place}/{STUBS}"] = own.pop(STUBS)
         for path in module_files(module, folder / UPSTREAM / module.folder):

@@ -255,21 +255,6 @@ def test_a_value_of_the_configuration_is_named_with_both_values(app):
     app.says(text_items.CONFIGURATION)
 
 
-def test_a_known_limit_is_a_note(app, monkeypatch):
-    limit = text_program.TextLimit(
-        "ByteLevel", "\u2167", "It does not take this for a number.", "test", measured=True
-    )
-    monkeypatch.setattr(text, "limits_of", lambda _model: (limit,))
-    item = next(i for i in app.items if "\u2167" in i.text)
-    answer = item.answer["ids"]
-    prefix = text.load(app.model).encode(item.text.partition("\u2167")[0])
-    app.answers[key(item.question)]["ids"] = [*answer[: len(prefix)], 1]
-    case = app.case(text_items.TEXTS)
-    assert case.equal
-    assert [tie.kind for tie in case.ties] == ["known limit"]
-    says(case.ties[0].detail)
-
-
 # Programs that end
 
 
@@ -340,8 +325,7 @@ class Builds:
         monkeypatch.setenv("BUILDS", str(self.counted))
         monkeypatch.setattr(text_program, "sources", self.found)
         monkeypatch.setattr(text_program, "decoder_sources", lambda _folder: {})
-        facts = text_program.TextFacts((MODULE,))
-        monkeypatch.setattr(text_program, "text_facts", lambda: facts)
+        monkeypatch.setattr(text_program, "text_modules", lambda: (MODULE,))
 
     @contextmanager
     def found(self, *_arguments: object) -> Iterator[Path]:
@@ -418,7 +402,7 @@ PROTOCOLS = ("Tokenizer", "TokenizerError", "TokenizerLoader")
 def test_the_program_compiles_with_the_stand_ins_tokenizer(tmp_path):
     root = assets.root()
     files = {name: sorted(root.glob(pattern)) for name, pattern in STANDIN.items()}
-    [module] = text_program.text_facts().module
+    [module] = text_program.text_modules()
     added = (root / "swift_templates/upstream/mlx-swift-lm").glob("*.swift")
     files["MLXLMCommon"] += [path for path in added if path.name in module.paths]
     tokenizer = text_program.cut_out(root / CONTEXT, PROTOCOLS)
