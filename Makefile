@@ -29,7 +29,7 @@ define CHECK_PYTHON
 endef
 
 .PHONY: install demo real real-results test test-all check lint types workflows pytest fuzz metal-host golden messages interface pages docs \
-	recall-cost system-prompt speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
+	recall-cost speed wheel linux-package apple apple-wheel apple-gpu apple-kernels apple-package \
 	apple-bench apple-app apple-simulator apple-foundation-models lock clean
 
 CODE := bridge h2o_py interface metal tests tools docs
@@ -136,8 +136,6 @@ docs: $(INSTALLED)
 recall-cost: $(INSTALLED)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
 	$(BIN)/python -m tools.bench --recall --write --model "$$model"
-system-prompt: $(INSTALLED)
-	$(BIN)/python -m tools.system_prompt
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 
