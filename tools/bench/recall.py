@@ -12,7 +12,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from h2o_pack.measure.bench import GROUP_SIZE, h2o_cache
+from h2o_pack.measure.bench import GROUP_SIZE, every_token, h2o_cache
 from h2o_pack.measure.held import active_memory
 from h2o_pack.measure.tables import Table
 from h2o_pack.measure.timing import Burst, Timing, interleave
@@ -109,7 +109,8 @@ def token_costs(options: Options, rest: Burst) -> tuple[Section, Timing]:
         for store in ("memory", "files"):
             with tempfile.TemporaryDirectory() as folder:
                 path = str(Path(folder) / "layer") if store == "files" else None
-                full = Layer(h2o_cache("4")(2 * archived, GROUP_SIZE), options, mx.float32)
+                cache = every_token("4")(options.capacity, GROUP_SIZE)
+                full = Layer(cache, options, mx.float32)
                 layers = {
                     "without": new_layer(options, None),
                     "with": new_layer(options, H2ORecall(store=path)),

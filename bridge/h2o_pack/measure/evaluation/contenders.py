@@ -76,6 +76,8 @@ class Contender:
     @without_warnings()
     def config(self) -> H2OConfig:
         """Return the policy's configuration for `rows`; H2OError if they are too few."""
+        if self.policy == UNBOUNDED:
+            return H2OConfig.unbounded()
         policy = "standard" if self.policy == DEFAULT else self.policy
         return POLICIES[policy](self.rows, sink_size=SINKS, recall=self.recall)
 
@@ -124,8 +126,6 @@ def _unknown(problem: str, part: str, names: Iterable[str]) -> UserError:
 
 _STORED = 2
 """Bytes counted for an element that is not quantized, even if the model computes in float32."""
-_NEVER_EVICTS = 1 << 14
-"""Rows of a cache that must keep all rows."""
 _MOST_ROWS = 1 << 24
 """A number of rows that no limit of bytes allows."""
 
@@ -148,11 +148,6 @@ class CacheFactory:
         KVCache to replace. H2OError: h2o_py refuses the model, or the rows because they are too
         few.
         """
-        if contender.policy == UNBOUNDED and contender.storage == "16":
-            return list(make_prompt_cache(self._model))
-        if contender.policy == UNBOUNDED:
-            never, size = H2OConfig(_NEVER_EVICTS), self._group_size
-            return make_h2o_cache(self._model, never, kv=contender.storage, group_size=size)
         if contender.policy == ROTATING:
             return self._rotating(contender.rows)
         return make_h2o_cache(
