@@ -135,7 +135,7 @@ docs: $(INSTALLED)
 # Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
 recall-cost: $(INSTALLED)
 	model=$$($(BIN)/python -m tools.real_model --float32) && \
-	$(BIN)/python -m tools.bench --recall --write --model "$$model"
+	$(BIN)/python -m tools.bench --write --model "$$model"
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write
 

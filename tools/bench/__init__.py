@@ -1,1 +1,1 @@
-"""Measures the project's goals for speed, and writes docs/results/speed.md."""
+"""Measures what recall costs, for docs/results/speed.md."""

@@ -1,4 +1,4 @@
-"""The caches that are measured side by side, and their steps on one layer of random tokens."""
+"""One layer of random tokens, whose cache and whose other parts are measured."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ from typing import Any, TypeAlias
 
 import mlx.core as mx
 
-from h2o_pack.measure.bench import CACHES, GROUP_SIZE, MeasuredCache
+from h2o_pack.measure.bench import GROUP_SIZE
 from h2o_py.routing import routed_attention
 
 
 @dataclass(frozen=True)
 class Options:
-    """One layer's shape, and how long to measure.
+    """One layer's shape.
 
     heads: query heads (Hq). kv_heads: KV heads (Hkv); divides `heads`. head_dim: elements of a
-    key and of a value (D). capacity: rows that a KV head keeps (C). repetitions: number of
-    bursts per cache.
+    key and of a value (D). capacity: rows that a KV head keeps (C).
     """
 
     heads: int = 32
     kv_heads: int = 8
     head_dim: int = 128
     capacity: int = 512
-    repetitions: int = 40
 
 
-BY_NAME = {cache.name: cache for cache in CACHES}
-
-WARM_UP = 8
 _INPUTS = 16
 
 Chunk: TypeAlias = tuple[mx.array, mx.array, mx.array]
@@ -39,52 +34,23 @@ Chunk: TypeAlias = tuple[mx.array, mx.array, mx.array]
 
 
 class Layer:
-    """One layer's decoding with one cache, on random tokens of fixed shape.
+    """One layer's decoding with one cache, on random float32 tokens of fixed shape.
 
     Args:
         cache: of the layer.
         options: the layer's shape.
-        dtype: of queries, keys and values.
-        hold: rows to which an unbounded cache is trimmed before each step; None for no
-            trimming.
 
     """
 
-    def __init__(
-        self, cache: Any, options: Options, dtype: mx.Dtype, *, hold: int | None = None
-    ) -> None:
+    def __init__(self, cache: Any, options: Options) -> None:
         self.cache = cache
-        self._options, self._dtype, self._hold = options, dtype, hold
+        self._options = options
         self._scale = options.head_dim**-0.5
         tokens = [
             (self._random(options.heads, 1), *self._random_rows(1)) for _ in range(_INPUTS)
         ]
         mx.eval(tokens)
         self._tokens = itertools.cycle(tokens)
-
-    def fill(self, tokens: int) -> None:
-        """Put random tokens into the cache, without attention."""
-        while tokens > 0:
-            count = min(tokens, self._options.capacity)
-            fetched = self.cache.update_and_fetch(*self._random_rows(count))
-            mx.eval(fetched)
-            del fetched
-            if hasattr(self.cache, "settle"):
-                self.cache.settle()
-            mx.eval(self.cache.state)
-            tokens -= count
-
-    def step(self) -> mx.array:
-        """Return one token's attention [1, Hq, 1, D], not evaluated yet."""
-        queries, keys, values = next(self._tokens)
-        cache = self.cache
-        if self._hold is not None and cache.offset >= self._hold:
-            cache.trim(cache.offset + 1 - self._hold)
-        if hasattr(cache, "bits"):
-            # A copy, because mlx_lm scales the queries of a quantized cache in place.
-            queries = mx.stop_gradient(queries)
-        keys, values = cache.update_and_fetch(keys, values)
-        return routed_attention(queries, keys, values, cache, self._scale)
 
     def chunk(self, tokens: int) -> Chunk:
         """Return queries, keys and values of random tokens, evaluated."""
@@ -108,35 +74,19 @@ class Layer:
 
     def run(self) -> None:
         """Decode one token, evaluated before this returns."""
-        mx.eval(self.step())
+        queries, keys, values = next(self._tokens)
+        keys, values = self.cache.update_and_fetch(keys, values)
+        out = routed_attention(queries, keys, values, self.cache, self._scale)
+        del keys, values
+        mx.eval(out)
 
     def _random(self, heads: int, tokens: int) -> mx.array:
         shape = (1, heads, tokens, self._options.head_dim)
-        return mx.random.normal(shape).astype(self._dtype)
+        return mx.random.normal(shape)
 
     def _random_rows(self, tokens: int) -> tuple[mx.array, mx.array]:
         kv_heads = self._options.kv_heads
         return self._random(kv_heads, tokens), self._random(kv_heads, tokens)
-
-
-def steady(
-    kind: MeasuredCache, options: Options, dtype: mx.Dtype, tokens: int | None = None
-) -> Layer:
-    """Return a layer whose cache is full, so that each step evicts.
-
-    Args:
-        kind: the cache.
-        options: the layer's shape.
-        dtype: of queries, keys and values.
-        tokens: tokens seen before; None for as many as there are rows.
-
-    """
-    cache = kind.make(options.capacity, GROUP_SIZE)
-    layer = Layer(cache, options, dtype, hold=None if kind.bounded else options.capacity)
-    layer.fill(tokens or options.capacity)
-    for _ in range(WARM_UP):
-        layer.run()
-    return layer
 
 
 BITS = 4

@@ -13,19 +13,17 @@ Direction = Literal["at least", "at most", "below"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A ratio of one run, and its goal if it has one."""
+    """A ratio of one run, and its goal."""
 
     name: str
     dtype: str
     value: float
-    direction: Direction = "at least"
-    goal: float | None = None
+    direction: Direction
+    goal: float
 
     @property
-    def verdict(self) -> Literal["met", "not met", "comparison"]:
-        """Whether the goal is met; "comparison" if there is no goal."""
-        if self.goal is None:
-            return "comparison"
+    def verdict(self) -> Literal["met", "not met"]:
+        """Whether the goal is met."""
         is_met = {
             "at least": self.value >= self.goal,
             "at most": self.value <= self.goal,
@@ -56,9 +54,3 @@ def missed(claims: Iterable[Claim]) -> Table:
     )
     header = ("ratio", "dtype", "measured", "goal")
     return Table("Goals that are not met", header, rows)
-
-
-def summary(claims: Iterable[Claim]) -> str:
-    """Say how many goals are met."""
-    verdicts = [claim.verdict for claim in claims if claim.goal is not None]
-    return f"{verdicts.count('met')} of {len(verdicts)} goals are met"

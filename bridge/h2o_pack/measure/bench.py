@@ -43,13 +43,12 @@ class MeasuredCache:
     """A kind of cache that `bench` measures.
 
     make: returns the cache of one layer, from its capacity C in rows and the group size of
-    quantized rows. bounded: whether the cache keeps at most C rows.
+    quantized rows.
     """
 
     name: str
     title: str
     make: Callable[[int, int], Any]
-    bounded: bool = True
 
 
 def h2o_cache(storage: str, recall: H2ORecall | None = None) -> Callable[[int, int], Any]:
@@ -68,7 +67,7 @@ def every_token(storage: str) -> Callable[[int, int], Any]:
 
 
 CACHES = (
-    MeasuredCache("kv", "mlx-lm KVCache", lambda _c, _g: KVCache(), bounded=False),
+    MeasuredCache("kv", "mlx-lm KVCache", lambda _c, _g: KVCache()),
     MeasuredCache(
         "rotating", "mlx-lm RotatingKVCache", lambda c, _g: RotatingKVCache(c, SINKS)
     ),
@@ -76,7 +75,6 @@ CACHES = (
         "kv-8bit",
         "mlx-lm QuantizedKVCache 8-bit",
         lambda _c, g: QuantizedKVCache(g, 8),
-        bounded=False,
     ),
     *(
         MeasuredCache(kv, f"H2O, kv {kv}", h2o_cache(kv))
@@ -84,7 +82,7 @@ CACHES = (
     ),
 )
 EVERY_TOKEN = tuple(
-    MeasuredCache(f"full/{kv}", f"every token, kv {kv}", every_token(kv), bounded=False)
+    MeasuredCache(f"full/{kv}", f"every token, kv {kv}", every_token(kv))
     for kv in ("8", "k8v4", "4")
 )
 """Caches of h2o_py that keep every token."""

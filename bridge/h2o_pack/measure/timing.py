@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
@@ -14,7 +13,6 @@ from h2o_pack.results import doc
 Burst = Callable[[int], float]
 """Runs the given number of steps and returns the microseconds per step."""
 
-LONGEST_BURST, BURST_US = 64, 8000.0
 _T = TypeVar("_T", bound="Timing")
 
 
@@ -54,61 +52,19 @@ class Timing:
         pairs = zip(self.values, other.values, strict=True)
         return statistics.median(time / divisor for time, divisor in pairs)
 
-    def without(self, other: Timing) -> Timing:
-        """Return this timing minus `other`, subtracted repetition by repetition."""
-        pairs = zip(self.values, other.values, strict=True)
-        return Timing.of(time - subtracted for time, subtracted in pairs)
-
-
-def timed(step: Callable[[], None]) -> Burst:
-    """Return a burst that times `step`, which must return only when its work is done.
-
-    The first steps of a burst are not timed, because the processor's caches still hold the
-    other contenders' data.
-    """
-
-    def burst(steps: int) -> float:
-        for _ in range(warm_up(steps)):
-            step()
-        start = time.perf_counter_ns()
-        for _ in range(steps):
-            step()
-        return (time.perf_counter_ns() - start) / 1e3 / steps
-
-    return burst
-
-
-def warm_up(steps: int) -> int:
-    """Return how many untimed steps a burst of `steps` timed steps begins with."""
-    return 1 + steps // 8
-
 
 def interleave(
-    bursts: Mapping[str, Burst],
-    repetitions: int,
-    *,
-    steps: int | None = None,
+    bursts: Mapping[str, Burst], repetitions: int, *, steps: int
 ) -> dict[str, Timing]:
     """Measure contenders in turn, one burst of each per repetition.
 
     Each repetition has another order, so that a contender does not always follow the same one;
-    all runs of the program use the same orders. steps: number of steps of a burst; None for as
-    many as take about `BURST_US` microseconds.
+    all runs of the program use the same orders. steps: number of steps of a burst.
     """
-    if steps is None:
-        for burst in bursts.values():
-            burst(1)  # the first burst allocates memory, which takes time
-        lengths = {name: _steps(burst(2)) for name, burst in bursts.items()}
-    else:
-        lengths = dict.fromkeys(bursts, steps)
     names = list(bursts)
     samples: dict[str, list[float]] = {name: [] for name in names}
     shuffled = random.Random(0)  # noqa: S311  nothing secret
     for _ in range(repetitions):
         for name in shuffled.sample(names, len(names)):
-            samples[name].append(bursts[name](lengths[name]))
+            samples[name].append(bursts[name](steps))
     return {name: Timing.of(values) for name, values in samples.items()}
-
-
-def _steps(step_us: float) -> int:
-    return max(1, min(LONGEST_BURST, round(BURST_US / step_us)))
