@@ -1,4 +1,4 @@
-"""What `python -m tools.kernels` finds in kernels, and in the C++ that dispatches them."""
+"""What `tools.kernels` finds in kernels, and in the C++ that dispatches them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 from h2o_pack.facts import pins
 from h2o_py._pins import MLX_VERSION
 from interface import kernel_text as text
-from tools.kernels import __main__ as checks
-from tools.kernels import compiler
+from tests.bridge.trees import build_tree
+from tools.kernels import compiler, macos
 from tools.kernels.compiler import (
     Translation,
     check_library,
+    metal_rules,
     read_calls,
     read_names,
     threadgroup_bytes,
@@ -26,6 +27,7 @@ from tools.kernels.macos import (
     WHEELS,
     check_symbols,
     compile_host,
+    host_code,
     metal_sources,
     mlx_folders,
     symbols,
@@ -94,7 +96,7 @@ def line_of(source: str, part: str) -> int:
 @pytest.fixture
 def newest_mlx() -> Path:
     """The mlx of Python, in the macOS wheels that all runs in this checkout share."""
-    return mlx_folders(download=True)[0]
+    return mlx_folders()[0]
 
 
 # Address spaces
@@ -384,7 +386,7 @@ def test_the_wheels_are_of_the_mlx_of_python_and_of_that_in_mlx_swift():
 
 @pytest.mark.nightly("test_what_drives_metal_compiles_for_a_mac")
 def test_nothing_encodes_for_metal_in_a_simulator(tmp_path):
-    *_, of_swift = mlx_folders(download=True)
+    *_, of_swift = mlx_folders()
     assert compile_host(of_swift, tmp_path, metal_sources(), SIMULATOR) == []
     compiled = [symbol for path in tmp_path.glob("*.o") for symbol in symbols(path)]
     assert not [name for _, name in compiled if "mlx4core5metal" in name]
@@ -399,29 +401,6 @@ def test_what_drives_metal_compiles_for_a_mac(newest_mlx, tmp_path):
 # All together
 
 
-def states(results):
-    """Return passed, failed or skipped by each check's name."""
-    return {
-        name: "skipped"
-        if isinstance(result, checks.Skip)
-        else ("failed" if result else "passed")
-        for name, result in results.items()
-    }
-
-
-@pytest.fixture
-def run_with(tmp_path, monkeypatch):
-    """Run the checks over a .metal file of our own, without the macOS wheels."""
-    monkeypatch.setattr(checks.macos, "FOLDER", tmp_path / "nothing")
-
-    def run(source):
-        (tmp_path / "own").mkdir()
-        (tmp_path / "own/t.metal").write_text(source)
-        return checks.run_checks(checks.Workplace(tmp_path / "made", tmp_path / "own"))
-
-    return run
-
-
 def test_the_kernels_of_this_checkout_pass_each_instance_under_its_name(tmp_path, monkeypatch):
     translations = []
 
@@ -429,8 +408,8 @@ def test_the_kernels_of_this_checkout_pass_each_instance_under_its_name(tmp_path
         translations.append(translate(prepared, library))
         return translations[-1]
 
-    monkeypatch.setattr(checks, "translate", watched)
-    assert checks.metal_rules(checks.Workplace(tmp_path)) == []
+    monkeypatch.setattr(compiler, "translate", watched)
+    assert metal_rules(prepare(tmp_path)) == []
     names = [name for translation in translations for name in read_names(translation.ir)]
     assert sorted(names) == sorted(
         text.instance_name(kernel.name, arguments)
@@ -439,49 +418,21 @@ def test_the_kernels_of_this_checkout_pass_each_instance_under_its_name(tmp_path
     )
 
 
-@pytest.mark.nightly("the test above, and test_what_drives_metal_compiles_for_a_mac")
-def test_this_checkout_passes_all_that_needs_no_mac(tmp_path, monkeypatch):
-    """All kernels, and all of cexport/h2o as a Mac would compile and link it."""
-    monkeypatch.setattr(checks.sys, "platform", "linux")
-    results = checks.run_checks(checks.Workplace(tmp_path, download=True))
-    assert states(results) == dict.fromkeys(checks.CHECKS, "passed") | {
-        "Metal compiler": "skipped"
-    }, results
+@pytest.mark.nightly("test_what_drives_metal_compiles_for_a_mac")
+def test_all_of_the_core_compiles_and_links_for_a_mac(tmp_path):
+    assert host_code(tmp_path) == []
 
 
-def test_a_bad_kernel_fails_its_check(run_with):
-    results = states(run_with(kernel("double x = 1;\nout[0] = x;")))
-    assert results["Metal's rules"] == "failed"
-
-
-def test_nothing_that_is_skipped_is_silent(run_with, monkeypatch, capsys):
-    monkeypatch.setattr(compiler.shutil, "which", lambda _name: None)
-    monkeypatch.setattr(checks.sys, "platform", "linux")
-    assert set(states(run_with(HEAD)).values()) == {"skipped"}
-    assert capsys.readouterr().out.count(": skipped: ") == len(checks.CHECKS)
+def test_a_bad_kernel_and_a_bad_buffer_are_found_together(tmp_path):
+    build_tree(tmp_path, {"t.metal": kernel("double x = 1;\nout[0] = x;"), "two.h": TWO})
+    findings = metal_rules(prepare(tmp_path / "made", tmp_path))
+    assert [Path(finding.file).name for finding in findings] == ["t.metal", "two.h", "two.h"]
 
 
 def test_errors_in_the_cxx_fail_and_leave_symbols_unchecked(tmp_path, monkeypatch):
     source = tmp_path / "driver.cpp"
     source.write_text("int f() { return nothing; }\n")
-    monkeypatch.setattr(checks.macos, "host_sources", lambda: [source])
-    monkeypatch.setattr(checks.macos, "metal_sources", list)
-    (finding,) = checks.host_code(checks.Workplace(tmp_path / "made", download=True))
+    monkeypatch.setattr(macos, "host_sources", lambda: [source])
+    monkeypatch.setattr(macos, "metal_sources", list)
+    (finding,) = host_code(tmp_path / "made")
     assert "nothing" in finding.message
-
-
-def test_on_a_mac_mlx_is_asked_to_compile_every_instance(run_with, monkeypatch):
-    names = []
-
-    class Module:
-        @staticmethod
-        def compile_kernel(kernel: str, arguments: tuple[str, ...]) -> None:
-            names.append(text.instance_name(kernel, arguments))
-            if names[-1] == "h2o_attend_float_64":
-                raise RuntimeError("error: no")
-
-    monkeypatch.setattr(checks.sys, "platform", "darwin")
-    monkeypatch.setattr(checks, "ext", Module)
-    (finding,) = run_with(HEAD)["Metal compiler"]
-    assert len(names) == len(set(names)) == sum(len(k.instances) for k in text.kernels())
-    assert "h2o_attend_float_64: error: no" in str(finding)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.kernels.source import ROOT, Finding, Prepared
+from tools.kernels.source import ROOT, Finding, Prepared, check_buffers
 
 OPTIONS = (
     *("-x", "cl", "-cl-std=clc++2021", "-target", "spir64"),
@@ -29,10 +29,6 @@ DIAGNOSTIC = re.compile(
 GET_CLANG = "install clang (Debian: apt-get install clang), or Swift from swift.org/install"
 
 
-class Skip(Exception):  # noqa: N818
-    """A check cannot run on this machine; the message says why, and what to do."""
-
-
 class CompilerError(Exception):
     """A tool failed without naming an error in the source."""
 
@@ -42,10 +38,10 @@ class CompilerError(Exception):
 
 
 def find(program: str) -> str:
-    """Return the path of a program; Skip if it is not on PATH."""
+    """Return the path of a program; FileNotFoundError if it is not on PATH."""
     path = shutil.which(program)
     if path is None:
-        raise Skip(f"there is no {program} on PATH: {GET_CLANG}")
+        raise FileNotFoundError(f"there is no {program} on PATH: {GET_CLANG}")
     return path
 
 
@@ -75,7 +71,7 @@ class Translation:
 def translate(prepared: Prepared, library: str) -> Translation:
     """Read one of the prepared libraries with clang.
 
-    Raises Skip: there is no clang. CompilerError: clang itself fails.
+    Raises FileNotFoundError: there is no clang. CompilerError: clang itself fails.
     """
     clang, shims = find("clang"), ROOT / "tests/metal/check/opencl"
     source = prepared.folder / library
@@ -197,6 +193,16 @@ POINTING = {
 }
 RETURNING = {"FunctionDecl", "CXXMethodDecl"}
 ELSEWHERE = re.compile(r"__(global|local)\b")
+
+
+def metal_rules(prepared: Prepared) -> list[Finding]:
+    """Return what Metal lacks or refuses in kernels, and what exceeds its limits, sorted."""
+    findings: list[Finding] = []
+    for library in prepared.libraries:
+        findings += check_library(translate(prepared, library), prepared)
+    for name, path in prepared.own.items():
+        findings += check_buffers((prepared.folder / name).read_text("utf-8"), path)
+    return sorted(set(findings))
 
 
 def check_library(translation: Translation, prepared: Prepared) -> list[Finding]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from tools.kernels.compiler import CompilerError, Skip, find, read_errors, run
+from tools.kernels.compiler import CompilerError, find, read_errors, run
 from tools.kernels.source import ROOT, Finding
 from tools.wheels import fetch
 
@@ -73,16 +73,29 @@ UNPACKED = {
 }
 
 
-def mlx_folders(*, download: bool) -> list[Path]:
+def host_code(folder: Path) -> list[Finding]:
+    """Return what does not fit the headers of each mlx for macOS, or its libmlx lacks, sorted.
+
+    folder: for objects.
+    """
+    newest, *others = mlx_folders()
+    findings = compile_host(newest, folder / newest.name, host_sources())
+    for mlx in others:
+        findings += compile_host(mlx, folder / mlx.name, metal_sources())
+    if not findings:
+        for mlx in (newest, *others):
+            findings += check_symbols(mlx, folder / mlx.name)
+    return sorted(set(findings))
+
+
+def mlx_folders() -> list[Path]:
     """Return the folder of each mlx in the unpacked wheels; the mlx of Python comes first.
 
-    download: whether to fetch missing wheels; otherwise Skip is raised.
+    Fetches the wheels if they are missing: 170 MB.
     """
     # The name changes if any wheel changes.
     key = hashlib.sha256(repr((WHEELS, UNPACKED)).encode()).hexdigest()[:12]
     folder = FOLDER / key
-    if not folder.is_dir() and not download:
-        raise Skip("the macOS wheels of mlx are missing: use --download (170 MB, once)")
     FOLDER.mkdir(parents=True, exist_ok=True)
     with FileLock(FOLDER / "wheels.lock"):
         if not folder.is_dir():
