@@ -70,7 +70,7 @@ CALLS = (
     *(f"eval --preset text --model demo --max-kv {budget}" for budget in ("1/0", "many")),
     f"{EVAL} --seeds one",
     f"{EVAL} --batch 0",
-    *(f"{EVAL} --{option} none" for option in ("text", "compare", "layer-budgets")),
+    *(f"{EVAL} --{option} none" for option in ("text", "layer-budgets")),
     "profile --model demo --tokens 3",
     "profile --model qwen3-4b",
     "profile",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from h2o_pack.cli.options import (
 )
 from h2o_pack.cli.terminal import Terminal
 from h2o_pack.config_errors import user_errors
-from h2o_pack.errors import ExitCode
 
 
 @command(example="h2o-pack eval --model SmolLM2-135M-Instruct --quick")
@@ -76,7 +74,6 @@ from h2o_pack.errors import ExitCode
     help="File of `h2o-pack profile --budgets`, for contenders such as default+budgets.",
 )
 @click.option("--output", type=PATH, help="Folder for results.json and a page.")
-@click.option("--compare", type=FILE, help="results.json that this run must reproduce.")
 def eval(  # noqa: A001  the command's name
     *,
     preset: str,
@@ -85,21 +82,18 @@ def eval(  # noqa: A001  the command's name
     quick: bool,
     layer_budgets: Path | None,
     output: Path | None,
-    compare: Path | None,
     out: Terminal,
     **changes: Any,
 ) -> None:
     """Compare fewer rows and bits with the full cache.
 
-    An interrupted run goes on where it stopped if you repeat it. With --compare, exits with 1
-    if the interval of a figure does not overlap its interval in FILE. Under mlx.launch, the
+    An interrupted run goes on where it stopped if you repeat it. Under mlx.launch, the
     processes share the samples: mlx.launch -n 2 -- h2o-pack eval.
     """
     from h2o_pack.measure.evaluation.evaluation_tables import print_report
     from h2o_pack.measure.evaluation.preset import load_preset
     from h2o_pack.measure.evaluation.runner import evaluate, join
     from h2o_pack.measure.models import loadable
-    from h2o_pack.printing import caption
 
     share = join()
     settings = {name: value for name, value in changes.items() if value is not None}
@@ -107,7 +101,7 @@ def eval(  # noqa: A001  the command's name
         experiments = load_preset(preset)
         if quick:
             experiments = experiments.shortened()
-        evaluation, unlike = evaluate(
+        evaluation = evaluate(
             experiments.changed(**settings),
             [loadable(model) for model in models],
             share,
@@ -115,22 +109,14 @@ def eval(  # noqa: A001  the command's name
             text=text,
             layer_budgets=layer_budgets,
             output=output,
-            compare=compare,
         )
 
     def people(console: Any) -> None:
         for report in evaluation.reports:
             print_report(report, console)
-        for sentence in unlike:
-            caption(sentence, console, "")
-        if compare is not None:
-            verdict = "does not reproduce" if unlike else "reproduces within the intervals"
-            console.print(f"{compare} {verdict}", markup=False)
 
     if share.leads:
         out.show(evaluation, people)
-    if unlike:
-        sys.exit(ExitCode.DIFFERENT)
 
 
 @command(example="h2o-pack profile --model MODEL --max-kv 256 --budgets budgets.json")

@@ -1,11 +1,11 @@
-"""The report of a run, its comparison with an earlier report, and the losses taken from it."""
+"""The report of a run, and the losses taken from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from h2o_pack.choice.losses import Loss, LossTable, MeasuredLoss
 from h2o_pack.files.text import read_json
@@ -117,15 +117,6 @@ class EvaluationReport(Result):
     machine: Machine
     experiments: tuple[ExperimentResult, ...]
 
-    def cells(self) -> dict[tuple[Any, ...], Cell]:
-        """Return all cells by experiment, group, length, budget and contender."""
-        return {
-            (experiment.id, group.id, cell.length, cell.budget, cell.contender): cell
-            for experiment in self.experiments
-            for group in experiment.groups
-            for cell in group.cells
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Result):
@@ -210,45 +201,6 @@ def read(path: Path) -> EvaluationReport:
     return read_json(
         path, EvaluationReport, "a report", "Give the results.json of `h2o-pack eval`."
     )
-
-
-def differences(earlier: EvaluationReport, now: EvaluationReport) -> list[str]:
-    """Return a sentence for each difference between two reports.
-
-    Figures differ if their intervals in the two runs do not overlap.
-    """
-    sentences = [
-        f"{name}: {_listed(before)} before, {_listed(after)} now"
-        for name in ("preset", "seeds", "text")
-        if (before := getattr(earlier, name)) != (after := getattr(now, name))
-    ]
-    if earlier.model.parameters_sha256 != now.model.parameters_sha256:
-        sentences.append("the model's parameters differ")
-    cells, later_cells = earlier.cells(), now.cells()
-    for key, cell in cells.items():
-        where = ", ".join(map(str, key))
-        if key not in later_cells:
-            sentences.append(f"{where}: not in this run")
-            continue
-        for name, metric in cell.metrics.items():
-            later = later_cells[key].metrics.get(name)
-            if later is not None and metric.overlaps(later):
-                continue
-            value = "missing" if later is None else _shown(later)
-            sentences.append(f"{where}: {name} was {_shown(metric)}, is {value}")
-    sentences += [
-        f"{', '.join(map(str, key))}: not in the earlier run"
-        for key in later_cells.keys() - cells.keys()
-    ]
-    return sentences
-
-
-def _listed(value: str | tuple[int, ...]) -> str:
-    return value if isinstance(value, str) else ", ".join(map(str, value))
-
-
-def _shown(metric: Estimate) -> str:
-    return f"{metric.mean:.4g} [{metric.low:.4g}, {metric.high:.4g}]"
 
 
 TEXT_KL = "text_kl"

@@ -178,21 +178,13 @@ def evaluate(
     text: Path | None,
     layer_budgets: Path | None,
     output: Path | None,
-    compare: Path | None,
-) -> tuple[Evaluation, list[str]]:
+) -> Evaluation:
     """Run a preset and write its results; only the process with rank 0 writes.
 
     text, layer_budgets: see `load_for_evaluation`. output: folder for results.json and
-    README.md; with several models, each has a folder in it. compare: the results.json of an
-    earlier run. Returns the results, and sentences on how they differ from the earlier results.
-    Raises UserError: a model, text, budget or file cannot be used. H2OError: h2o_py refuses a
-    budget or a model.
+    README.md; with several models, each has a folder in it. Raises UserError: a model, text,
+    budget or file cannot be used. H2OError: h2o_py refuses a budget or a model.
     """
-    if compare is not None and len(models) > 1:
-        raise usage_error(
-            "--compare takes the report of one model", "Choose the model with --model."
-        )
-    earlier = None if compare is None else evaluation_report.read(compare)
     reports, finished = list[EvaluationReport](), list[FinishedUnits]()
     for name in models:
         say(f"loading {name}")
@@ -208,8 +200,7 @@ def evaluate(
     # Only now: until all is written, the same command must be able to go on.
     for units in finished:
         units.forget()
-    unlike = [] if earlier is None else evaluation_report.differences(earlier, reports[0])
-    return Evaluation(reports=tuple(reports)), unlike
+    return Evaluation(reports=tuple(reports))
 
 
 def write(results: EvaluationReport, folder: Path) -> None:

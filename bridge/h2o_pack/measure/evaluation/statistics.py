@@ -39,10 +39,6 @@ class Estimate:
     high: float
     samples: Annotated[int, doc("Number of samples.")]
 
-    def overlaps(self, other: Estimate) -> bool:
-        """Return whether the two intervals have a value in common."""
-        return self.low <= other.high and other.low <= self.high
-
 
 @dataclass(frozen=True)
 class Difference(Estimate):
