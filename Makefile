@@ -52,12 +52,12 @@ real real-results recall-cost: export LD_PRELOAD := $(BLAS)
 real real-results recall-cost: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 real: $(RUNTIME)
 	$(if $(BLAS),,@echo "MLX multiplies many times faster with OpenBLAS: apt-get install libopenblas0-pthread")
-	model=$$($(BIN)/python -m tools.real_model --float32) && \
+	model=$$($(BIN)/python -m tools.real_model) && \
 	$(BIN)/h2o-pack ios --model "$$model" --name Real --max-kv 128 --output build/Real --no-vendor && \
 	$(BIN)/h2o-pack parity build/Real && \
 	$(BIN)/h2o-pack eval --model "$$model" --quick --output build/real-eval
 real-results: $(RUNTIME)
-	model=$$($(BIN)/python -m tools.real_model --float32) && \
+	model=$$($(BIN)/python -m tools.real_model) && \
 	$(BIN)/h2o-pack eval --model "$$model" --output docs/results/chat
 	rm docs/results/chat/README.md # docs/results/answers.md shows the same
 	mv docs/results/chat/losses.json bridge/h2o_pack/facts
@@ -134,7 +134,7 @@ docs: $(INSTALLED)
 
 # Figures that documents show, measured anew on this machine. Minutes, and an idle machine.
 recall-cost: $(INSTALLED)
-	model=$$($(BIN)/python -m tools.real_model --float32) && \
+	model=$$($(BIN)/python -m tools.real_model) && \
 	$(BIN)/python -m tools.bench --write --model "$$model"
 speed: $(INSTALLED)
 	$(BIN)/python -m tests.bridge.speed --write

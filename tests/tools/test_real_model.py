@@ -74,7 +74,7 @@ def test_a_converted_model_gives_the_logits_of_the_original(llama, tmp_path):
     gguf_of(llama, tmp_path / "model.gguf")
     folder = tmp_path / "converted"
     folder.mkdir()
-    convert(tmp_path / "model.gguf", folder, float32=True)
+    convert(tmp_path / "model.gguf", folder)
     converted, _ = load_model(folder)
     prompt = mx.array([[3, 4, 5, 3, 1]])
     assert mx.allclose(converted(prompt), llama(prompt), atol=1e-6)
@@ -82,7 +82,7 @@ def test_a_converted_model_gives_the_logits_of_the_original(llama, tmp_path):
 
 def test_special_tokens_and_merges_reach_the_tokenizer(llama, tmp_path):
     gguf_of(llama, tmp_path / "model.gguf")
-    convert(tmp_path / "model.gguf", tmp_path, float32=True)
+    convert(tmp_path / "model.gguf", tmp_path)
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert tokenizer.encode("ab<|im_end|>a").tokens == ["ab", "<|im_end|>", "a"]
     assert tokenizer.encode("ab<|im_end|>a").ids == [5, 2, 3]
