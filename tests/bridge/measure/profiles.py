@@ -11,9 +11,7 @@ from mlx_lm.models import base
 from h2o_pack.measure.machine import Machine
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.profile_report import (
-    Accumulated,
     Figures,
-    HeadProfile,
     LayerProfile,
     Profile,
     SkippedLayer,
@@ -42,11 +40,11 @@ def profiled(model, texts=None, **options):
 
 
 def attention_of(model, piece, monkeypatch):
-    """Probabilities [Hq, T, T] and logits of every layer, from one pass without caches."""
+    """Probabilities [Hq, T, T], logits and mask of every layer, from a pass without caches."""
     calls = []
 
     def watched(queries, keys, values, cache, scale, mask, sinks=None):
-        calls.append((queries[0], keys[0], scale, mask, sinks))
+        calls.append((queries[0], keys[0], scale, mask))
         return upstream(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
 
     name = "scaled_dot_product_attention"
@@ -61,7 +59,7 @@ def attention_of(model, piece, monkeypatch):
     return [by_hand(*call) for call in calls]
 
 
-def by_hand(queries, keys, scale, mask, sinks):
+def by_hand(queries, keys, scale, mask):
     q, k = (np.array(array.astype(mx.float32), np.float64) for array in (queries, keys))
     logits = scale * q @ np.repeat(k, len(q) // len(k), axis=0).swapaxes(1, 2)
     tokens = logits.shape[1]
@@ -69,12 +67,8 @@ def by_hand(queries, keys, scale, mask, sinks):
     if isinstance(mask, mx.array):
         visible = np.array(mask).reshape(tokens, tokens)
     weights = np.where(visible, np.exp(logits - logits.max()), 0)
-    total = weights.sum(-1, keepdims=True)
-    shares = weights / total
-    if sinks is not None:
-        extra = np.exp(np.array(sinks.astype(mx.float32), np.float64) - logits.max())
-        shares = weights / (total + extra[:, None, None])
-    return weights / total, np.where(visible, logits, np.nan), visible, shares
+    probabilities = weights / weights.sum(-1, keepdims=True)
+    return probabilities, np.where(visible, logits, np.nan), visible
 
 
 def figures_by_hand(probabilities, logits, mask, first_row):
@@ -99,18 +93,16 @@ def figures_by_hand(probabilities, logits, mask, first_row):
 def made_up():
     """The text of a profile.json with two layers with full attention, and one that has none."""
     figures = Figures(1.0, 0.5, 0.9, 1.0, 0.8)
-    sums = Accumulated((0.1, 0.2, 0.3), 0.5, 0.9)
     layers = tuple(
         LayerProfile(
-            index, "KVCache", "full", None, figures, figures, sums, sums, beyond, retrieval,
-            (HeadProfile(0, 0, figures),),
+            index, "KVCache", "full", None, figures, figures, beyond, retrieval,
         )
         for index, beyond, retrieval in ((0, (0.3, 0.1, 0.0), 0.04), (1, (0.9, 0.5, 0.0), 1.0))
     )  # fmt: skip
     profile = Profile(
         machine=Machine("a processor", 2, "Linux", "avx2", "3.11", "0.32", "0.32", "0.1"),
         model="made up", family="qwen3", text="a text", tokens=64, samples=1, first_row=16,
-        held_bytes=1024, unfit=None, windows=(8, 32, 64), layers=layers,
+        unfit=None, windows=(8, 32, 64), layers=layers,
         skipped=(SkippedLayer(2, "ArraysCache", "recurrent"),),
     )  # fmt: skip
     return msgspec.json.encode(profile).decode()

@@ -70,7 +70,7 @@ def test_a_text_that_does_not_serve_is_refused(tmp_path, content, message):
 
 def test_tables_say_what_the_profile_has(profiling):
     profile = profiling
-    attention, reach, _, shares = profile_tables.sections(profile)
+    attention, reach, _ = profile_tables.sections(profile)
     assert reach.header[0] == "layer"
     assert reach.header[-1] == f"older than {profile.tokens}"
     assert reach.rows[1][-1] == "0.0%"
@@ -81,8 +81,6 @@ def test_tables_say_what_the_profile_has(profiling):
     figures = profile.layers[1].figures
     assert attention.rows[1][1].startswith(f"{figures.entropy:.2f} ±")
     assert attention.rows[1][5] == f"{figures.sparsity:.0%}"
-    top = profile.layers[3].accumulated.top[0]
-    assert shares.rows[3][1].startswith(f"{top:.0%} (")
     console = Console(record=True, width=160)
     profile_tables.print_profile(profile, console)
     output = console.export_text()

@@ -15,9 +15,8 @@ from mlx_lm.models.cache import CacheList, KVCache
 
 from h2o_pack.files.text import read_text
 from h2o_pack.measure import text
-from h2o_pack.measure.profiling import profile_report
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.profile_report import Figures, HeadProfile, Kind, LayerProfile
+from h2o_pack.measure.profiling.profile_report import Figures, Kind, LayerProfile
 from h2o_py import fast
 from h2o_py.cache import Fetched
 
@@ -34,23 +33,18 @@ class Rows:
 
     by_query: [6, G, L]: entropy, in nats; entropy divided by its largest possible value; the
     sum of the 32 largest probabilities; the variance of the logits; how many visible tokens
-    have less than 1% of the largest probability; how many tokens are visible. [N], for each
-    token: received, its probability summed over queries and averaged over heads; expected, the
-    same if every query looked at all visible tokens equally. probabilities: [G, L, N], 0 for
-    hidden tokens.
+    have less than 1% of the largest probability; how many tokens are visible. probabilities:
+    [G, L, N], 0 for hidden tokens.
     """
 
     by_query: mx.array
-    received: mx.array
-    expected: mx.array
     probabilities: mx.array
 
 
-def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
+def figures(logits: mx.array) -> Rows:
     """Return figures of logits [G, L, N]; every query must see at least one token.
 
-    sinks: [G], logits of the model that take probability but belong to no token. They lower
-    `received`; the other figures describe the distribution over tokens alone.
+    They describe the distribution over tokens alone, without sinks.
     """
     visible = logits > HIDDEN
     count = visible.sum(axis=-1)
@@ -62,10 +56,6 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
     weights = mx.where(visible, mx.exp(below), 0)
     total = weights.sum(axis=-1, keepdims=True)
     probabilities = weights / total
-    received = probabilities
-    if sinks is not None:
-        over = mx.log(total) + largest - sinks.astype(mx.float32)[:, None, None]
-        received = probabilities * mx.sigmoid(over)
     entropy = mx.log(total[..., 0]) - (probabilities * below).sum(axis=-1)
     by_query = [
         entropy,
@@ -75,23 +65,7 @@ def figures(logits: mx.array, sinks: mx.array | None = None) -> Rows:
         (visible & (below < math.log(FAINT))).sum(axis=-1),
         count,
     ]
-    return Rows(
-        mx.stack([figure.astype(mx.float32) for figure in by_query]),
-        received=received.sum(axis=1).mean(axis=0),
-        expected=(visible[0] / count[0][:, None]).sum(axis=0),
-        probabilities=probabilities,
-    )
-
-
-def working_bytes(heads: int, kv_heads: int, chunk: int, tokens: int) -> int:
-    """Return the most memory that observing attention takes at once, in bytes.
-
-    This is one layer's logits for a chunk, and the arrays that `figures` makes for one KV head.
-    The caches and the model's activations take more memory besides.
-    """
-    arrays_of_figures = 9
-    entries = chunk * tokens * 4
-    return heads * entries + arrays_of_figures * heads // kv_heads * entries
+    return Rows(mx.stack([figure.astype(mx.float32) for figure in by_query]), probabilities)
 
 
 def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
@@ -181,40 +155,30 @@ class SampleAttention:
     """A layer's attention over one sample, added chunk by chunk.
 
     options: how long the sample is, and which of its queries do not count in means. first: the
-    first chunk, which tells the number of heads. received: [Hkv, T] and expected: [T], as in
-    `Rows`. retrieval: set from outside.
+    first chunk, which tells the number of heads. retrieval: set from outside.
     """
 
     def __init__(self, options: Options, first: ObservedAttention) -> None:
         self._options = options
         self.heads, self.kv_heads = first.logits.shape[0], first.kv_heads
         self._windows = windows(options.tokens)
-        self._queries = self.held_bytes = 0
+        self._queries = 0
         self._sums = np.zeros((self.heads, 6))
         self._beyond = np.zeros(len(self._windows))
-        self.received = np.zeros((self.kv_heads, options.tokens))
-        self.expected = np.zeros(options.tokens)
         self.retrieval = 0.0
 
     def add(self, observed: ObservedAttention) -> None:
         """Add the attention of a chunk, one KV head after the other."""
         queries = observed.logits.shape[1]
-        held = working_bytes(self.heads, self.kv_heads, queries, self._options.tokens)
-        self.held_bytes = max(self.held_bytes, held)
         skipped = max(0, self._options.first_row - (observed.end - queries))
         self._queries += max(0, queries - skipped)
         group = self.heads // self.kv_heads
         for h in range(self.kv_heads):
             heads_of_h = slice(h * group, (h + 1) * group)
-            sinks = None if observed.sinks is None else observed.sinks[heads_of_h]
-            rows = figures(observed.logits[heads_of_h], sinks)
+            rows = figures(observed.logits[heads_of_h])
             self._sums[heads_of_h] += np.array(rows.by_query[..., skipped:].sum(axis=-1)).T
             outside = beyond(rows.probabilities, observed.end, self._windows)[:, skipped:]
             self._beyond += np.array(outside.sum(axis=(0, 1)))
-            tokens = slice(observed.end - len(rows.received), observed.end)
-            self.received[h, tokens] += np.array(rows.received)
-            if h == 0:
-                self.expected[tokens] += np.array(rows.expected)
 
     @property
     def means(self) -> Array:
@@ -230,11 +194,7 @@ class SampleAttention:
 
 def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) -> LayerProfile:
     """Return the figures of a layer, whose cache this is, over all samples."""
-    by_sample = np.stack([sample.means for sample in samples])  # [samples, heads, figures]
-    over_heads = by_sample.mean(axis=1)
-    group = samples[0].heads // samples[0].kv_heads
-    received = [profile_report.summarize(row) for sample in samples for row in sample.received]
-    expected = [profile_report.summarize(sample.expected) for sample in samples]
+    over_heads = np.stack([sample.means.mean(axis=0) for sample in samples])
     kind, window = kind_of(cache)
     return LayerProfile(
         index=index,
@@ -243,14 +203,8 @@ def layer_profile(index: int, cache: Any, samples: Sequence[SampleAttention]) ->
         window=window,
         figures=Figures(*over_heads.mean(axis=0).tolist()),
         deviations=Figures(*over_heads.std(axis=0).tolist()),
-        accumulated=profile_report.mean(received),
-        accumulated_evenly=profile_report.mean(expected),
         beyond=tuple(np.mean([sample.beyond_windows for sample in samples], axis=0).tolist()),
         retrieval=float(np.mean([sample.retrieval for sample in samples])),
-        heads=tuple(
-            HeadProfile(i, i // group, Figures(*row))
-            for i, row in enumerate(by_sample.mean(axis=0).tolist())
-        ),
     )
 
 

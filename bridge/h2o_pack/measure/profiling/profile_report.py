@@ -1,72 +1,17 @@
-"""The types of a profile, which `h2o-pack profile --json` prints; summarizes attention."""
+"""The types of a profile, which `h2o-pack profile --json` prints."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from msgspec import Meta
 
 from h2o_pack.files.text import read_json
 from h2o_pack.measure.machine import Machine
 from h2o_pack.results import Result, doc
-
-SHARES = (0.05, 0.10, 0.20)
-_POINTS = 48
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(frozen=True)
-class Accumulated:
-    """Attention that tokens received over a sample, summed over its queries."""
-
-    top: Annotated[
-        tuple[float, ...],
-        doc("Shares of the attention on the 5, 10 and 20% of tokens that received the most."),
-    ]
-    exponent: Annotated[
-        float, doc("In the power law log(attention) = constant - exponent * log(rank).")
-    ]
-    r_squared: Annotated[float, doc("R² of this power law: 1 if it fits exactly.")]
-
-
-def summarize(received: Array) -> Accumulated:
-    """Summarize the attention that each token received, [T]; at least one value is positive.
-
-    The line is fitted by least squares, at ranks that are evenly spaced on a log scale. It
-    ignores the half of the tokens that received least: most of these are the newest tokens,
-    which only a few queries see.
-    """
-    ordered = np.sort(received.astype(np.float64))[::-1]
-    tokens, total = len(ordered), ordered.sum()
-    top = tuple(float(ordered[: max(1, round(s * tokens))].sum() / total) for s in SHARES)
-    at = np.unique(np.geomspace(1, tokens, _POINTS).round().astype(int))
-    fitted = (at <= max(2, tokens // 2)) & (ordered[at - 1] > 0)
-    slope, r_squared = _line(np.log(at[fitted]), np.log(ordered[at - 1][fitted]))
-    return Accumulated(top, -slope, r_squared)
-
-
-def mean(parts: Sequence[Accumulated]) -> Accumulated:
-    """Return the mean of each figure."""
-    return Accumulated(
-        tuple(np.mean([part.top for part in parts], axis=0).tolist()),
-        float(np.mean([part.exponent for part in parts])),
-        float(np.mean([part.r_squared for part in parts])),
-    )
-
-
-def _line(x: Array, y: Array) -> tuple[float, float]:
-    """Return the slope of the least-squares line, and the share of y's variance it explains."""
-    if len(x) < 2 or np.ptp(y) == 0:  # noqa: PLR2004  two points make a line
-        return 0.0, 1.0
-    slope = np.polyfit(x, y, 1)[0]
-    return float(slope), float(np.corrcoef(x, y)[0, 1] ** 2)
-
 
 Kind = Literal["full", "sliding", "other"]
 Amount = Annotated[float, Meta(ge=0)]
@@ -94,15 +39,6 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class HeadProfile:
-    """The attention of one query head."""
-
-    head: int
-    kv_head: Annotated[int, doc("The KV head that the query head reads.")]
-    figures: Figures
-
-
-@dataclass(frozen=True)
 class LayerProfile:
     """The attention of one layer, as means over heads, samples and queries."""
 
@@ -112,11 +48,6 @@ class LayerProfile:
     window: Annotated[int | None, doc("Tokens that a sliding layer sees.")]
     figures: Figures
     deviations: Annotated[Figures, doc("Standard deviations between samples.")]
-    accumulated: Accumulated
-    accumulated_evenly: Annotated[
-        Accumulated,
-        doc("The same as `accumulated`, if every query looked at all tokens equally."),
-    ]
     beyond: Annotated[
         tuple[Share, ...],
         doc(
@@ -131,7 +62,6 @@ class LayerProfile:
             "query heads and tokens, of the largest probability that a token gets, squared."
         ),
     ]
-    heads: Annotated[tuple[HeadProfile, ...], doc("Query heads.")]
 
 
 @dataclass(frozen=True)
@@ -145,7 +75,7 @@ class SkippedLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Result):
-    """A model's attention by layer and head."""
+    """A model's attention by layer."""
 
     machine: Machine
     model: str
@@ -154,11 +84,7 @@ class Profile(Result):
     tokens: Annotated[int, doc("Tokens per sample.")]
     samples: Annotated[int, doc("Number of pieces of the text.")]
     first_row: Annotated[int, doc("Position of the first query in the means.")]
-    held_bytes: Annotated[int, doc("Most bytes of attention that were in memory at once.")]
     unfit: Annotated[str | None, doc("Why the model cannot use H2O caches; null if it can.")]
-    top_shares_of: Annotated[
-        tuple[float, ...], doc("For each entry of `top`, the share of tokens that it is about.")
-    ] = SHARES
     windows: Annotated[
         tuple[Annotated[int, Meta(ge=1)], ...],
         doc("For each entry of `beyond`, the window in tokens that it is about."),

@@ -10,7 +10,7 @@ from rich.console import Console
 from h2o_pack.files.text import json_by_lines, writing
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.options import Options
-from h2o_pack.measure.profiling.profile_report import SHARES, LayerProfile, Profile
+from h2o_pack.measure.profiling.profile_report import LayerProfile, Profile
 from h2o_pack.measure.profiling.profiler import run
 from h2o_pack.measure.profiling.rules import RETRIEVING, recalling_layers
 from h2o_pack.measure.tables import (
@@ -25,7 +25,6 @@ from h2o_pack.progress import ProgressReporter
 JSON, PAGE = "profile.json", "profile.md"
 LAYER_DEPTH = 3
 """Depth of nesting, in profile.json, at which each value gets a line: a layer's figures."""
-_MIB = 1 << 20
 _MOST_SHOWN = 7
 
 
@@ -34,7 +33,6 @@ def sections(profile: Profile) -> list[Table]:
     tables = [_attention(profile), _reach(profile)]
     if profile.full:
         tables.append(_recall(profile))
-    tables.append(_accumulated(profile))
     if profile.skipped:
         rows = tuple((str(layer.index), layer.cache, layer.reason) for layer in profile.skipped)
         tables.append(Table("Layers without a profile", ("layer", "cache", "why"), rows))
@@ -84,8 +82,7 @@ def _attention(profile: Profile) -> Table:
         f"Means over heads, samples (± standard deviation between them) and the queries from "
         f"position {profile.first_row} on. Of most: entropy divided by its largest possible "
         "value, ln of the number of tokens seen. Sparse: share of tokens that get less than 1% "
-        "of the query's largest probability. At most "
-        f"{profile.held_bytes / _MIB:.0f} MiB of attention was in memory at once."
+        "of the query's largest probability."
     )
     if any(layer.kind == "sliding" for layer in profile.layers):
         note += " A sliding layer's figures are about the tokens of its window."
@@ -124,31 +121,6 @@ def _recall(profile: Profile) -> Table:
         f"the layers with at least {RETRIEVING:.0%} of the largest figure."
     )
     return Table("Layers that find a repeated passage", ("layer", "retrieval", ""), rows, note)
-
-
-def _accumulated(profile: Profile) -> Table:
-    rows = []
-    for layer in profile.layers:
-        measured, even = layer.accumulated, layer.accumulated_evenly
-        shares = zip(measured.top, even.top, strict=True)
-        rows.append(
-            (
-                layer_name(layer),
-                *(f"{share:.0%} ({alike:.0%})" for share, alike in shares),
-                f"{measured.exponent:.2f}",
-                f"{measured.r_squared:.3f}",
-            )
-        )
-    tops = (f"top {share:.0%} hold" for share in SHARES)
-    note = (
-        "Attention that a token received, summed over a sample's queries, by KV head. In "
-        "brackets: the share that the tokens would hold if every query looked at all tokens "
-        "equally; early tokens still hold more then, because more queries see them. Exponent "
-        "and R²: of a line fitted to log attention over log rank, for the half of the tokens "
-        "with the most attention; R² near 1 means a power law."
-    )
-    header = ("layer", *tops, "exponent", "R²")
-    return Table("How few tokens hold the accumulated attention", header, tuple(rows), note)
 
 
 def profile_and_write(folder: Path | None, options: Options, say: ProgressReporter) -> Profile:

@@ -60,7 +60,6 @@ def profile_model(
         for index, cache in attending.items()
         if index in observed
     )
-    held = (sample.held_bytes for samples in observed.values() for sample in samples)
     return Profile(
         machine=machine,
         model=Path(options.model).name,
@@ -69,7 +68,6 @@ def profile_model(
         tokens=options.tokens,
         samples=len(pieces),
         first_row=options.first_row,
-        held_bytes=max(held, default=0),
         unfit=why_unfit(model),
         windows=tuple(attention.windows(options.tokens).tolist()),
         layers=layers,
