@@ -2,8 +2,7 @@
 
 import random
 
-from h2o_pack.measure.evaluation.tasks import window_start
-from h2o_pack.measure.text import Tokens, held_out
+from h2o_pack.measure.text import Tokens, held_out, window_start
 
 STATEMENT = "\nthe code of {} is {}.\n"
 QUESTION = "\nthe code of {} is"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
@@ -90,6 +91,24 @@ class Tokens:
         start %= len(self.ids)
         piece = self.ids[start : start + length]
         return piece + self.ids[: length - len(piece)]
+
+
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def text_sample(tokens: Tokens, length: int, seed: int, number: int) -> tuple[int, ...]:
+    """Return `length` ids of the text; UserError if the text is shorter."""
+    start = window_start(seed, number, len(tokens.ids))
+    return (*tokens.first, *tokens.window(start, length - len(tokens.first)))
+
+
+def window_start(seed: int, number: int, total: int) -> int:
+    """Return the index, below `total`, at which a sample's window of text begins.
+
+    The windows of one seed are spread over the text.
+    """
+    first = random.Random(seed).random()  # noqa: S311  not for secrets
+    return int((first + number * _GOLDEN) % 1.0 * total)
 
 
 _RARE = ("system", "tool")

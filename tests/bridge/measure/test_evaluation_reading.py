@@ -8,8 +8,7 @@ from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.contenders import CacheFactory, find_contender
 from h2o_pack.measure.evaluation.reading import Lane, run_conversation
-from h2o_pack.measure.evaluation.tasks import text_sample
-from h2o_pack.measure.text import Tokens, held_out
+from h2o_pack.measure.text import Tokens, held_out, text_sample
 from h2o_py import families
 from tests.bridge.measure.evaluating import Chatting, random_model, tokens
 

@@ -7,8 +7,7 @@ import pytest
 from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation.chat_tasks import make_conversation
 from h2o_pack.measure.evaluation.preset import load_preset
-from h2o_pack.measure.evaluation.tasks import text_sample, window_start
-from h2o_pack.measure.text import Tokens, held_out
+from h2o_pack.measure.text import Tokens, held_out, text_sample, window_start
 from tests.bridge.measure.evaluating import CHAT, Chatting, tokenizer, tokens
 
 # Samples

@@ -1,29 +1,21 @@
 """What a profile reads and writes: text, tables, pictures, the commands."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.measure.models import loadable
-from h2o_pack.measure.profiling import attention as pieces
 from h2o_pack.measure.profiling import profile_tables
+from h2o_pack.measure.profiling.options import Options
+from h2o_pack.measure.profiling.profiler import samples
 from h2o_py.budgets import load_budgets
 from tests.bridge import schemas
+from tests.bridge.measure.evaluating import tokenizer
 from tests.bridge.measure.profiles import profiled
 from tests.h2o_py.small_models import small_model
 from tests.messages import says
-
-
-class Letters:
-    """A token a letter, with a first token of its own."""
-
-    bos_token_id = 1
-
-    def encode(self, text, **_options):
-        return [1, *(ord(letter) for letter in text)]
 
 
 @pytest.fixture(scope="module")
@@ -31,41 +23,25 @@ def profiling():
     return profiled(small_model("gemma3_text"))
 
 
-def test_samples_are_spread_evenly_and_begin_as_the_tokenizer_does(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("".join(chr(100 + i) for i in range(100)))
-    samples = pieces.samples(Letters(), path, 11, 4)
-    assert [piece[0] for piece in samples] == [1] * 4
-    assert [len(piece) for piece in samples] == [11] * 4
-    assert [piece[1] for piece in samples] == [100, 130, 160, 190]
-    assert pieces.samples(Letters(), path, 11, 1)[0][1] == 145
-    plain = SimpleNamespace(bos_token_id=None, encode=lambda t, **_options: [ord(x) for x in t])
-    assert pieces.samples(plain, path, 10, 1)[0][0] == 145
-
-
-def test_texts_take_turns(monkeypatch):
-    monkeypatch.setattr(pieces, "held_out", lambda: ["a" * 50 + "b" * 50, "c" * 50 + "d" * 50])
-    samples = pieces.samples(Letters(), None, 11, 4)
-    assert [chr(piece[1]) for piece in samples] == ["a", "c", "b", "d"]
-
-
-def test_the_held_out_text_is_packaged():
-    prose, source = pieces.held_out()
-    assert min(len(prose), len(source)) > 20_000
-    assert "<|endoftext|>" not in prose + source
+def test_prose_and_source_code_are_read_if_no_file_is_given():
+    first, *others = samples(tokenizer(), Options(tokens=256))
+    texts = [tokenizer().decode(list(ids)) for ids in (first, *others)]
+    assert [len(ids) for ids in (first, *others)] == [256] * 4
+    assert any("def " in text for text in texts)
+    assert not all("def " in text for text in texts)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"short", "has 5 tokens; a sample needs 10"), (b"\xff\xfe\x00", "cannot be read")],
+    [(b"short", r"has \d+ tokens; a sample needs 64"), (b"\xff\xfe\x00", "cannot be read")],
 )
 def test_a_text_that_does_not_serve_is_refused(tmp_path, content, message):
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
-        pieces.samples(Letters(), path, 11, 1)
+        samples(tokenizer(), Options(text=path, tokens=64))
     with pytest.raises(UserError, match="cannot be read"):
-        pieces.samples(Letters(), tmp_path / "none.txt", 11, 1)
+        samples(tokenizer(), Options(text=tmp_path / "none.txt"))
 
 
 def test_tables_say_what_the_profile_has(profiling):

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from h2o_pack.errors import usage_error
 from h2o_pack.files.toml import parse_toml
-from h2o_pack.measure.evaluation.tasks import Asking, Turn, Way, window_start
-from h2o_pack.measure.text import Messages, Tokens
+from h2o_pack.measure.evaluation.tasks import Asking, Turn, Way
+from h2o_pack.measure.text import Messages, Tokens, window_start
 
 PASSAGE, FORECAST = 16, 32
 """Tokens of the notes' continuation that the model reads, and tokens that it then predicts."""

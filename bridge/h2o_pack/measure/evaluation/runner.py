@@ -39,10 +39,10 @@ from h2o_pack.measure.evaluation.evaluation_report import (
 )
 from h2o_pack.measure.evaluation.preset import Experiment, Group, Preset, rows_of
 from h2o_pack.measure.evaluation.statistics import CONFIDENCE
-from h2o_pack.measure.evaluation.tasks import Outcome, text_sample
+from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
-from h2o_pack.measure.text import Tokens, held_out
+from h2o_pack.measure.text import Tokens, held_out, text_sample
 from h2o_pack.progress import BarAdvance, ProgressReporter
 from h2o_pack.results import to_json
 from h2o_py.budgets import Budgets, parse_budgets

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import Literal, get_args
-
-from h2o_pack.measure.text import Tokens
 
 Way = Literal[
     "asked", "wording", "second_turn", "named", "middle", "instruction", "earlier", "tool",
@@ -14,8 +11,6 @@ Way = Literal[
 ]  # fmt: skip
 QUESTIONS = tuple(way for way in get_args(Way) if way != "text")
 """The ways of asking that have a right answer."""
-
-_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -49,18 +44,3 @@ class Turn:
 
 Asking = tuple[Turn, ...]
 """The turns that one copy of the caches reads."""
-
-
-def text_sample(tokens: Tokens, length: int, seed: int, number: int) -> tuple[int, ...]:
-    """Return `length` ids of the text; UserError if the text is shorter."""
-    start = window_start(seed, number, len(tokens.ids))
-    return (*tokens.first, *tokens.window(start, length - len(tokens.first)))
-
-
-def window_start(seed: int, number: int, total: int) -> int:
-    """Return the index, below `total`, at which a sample's window of text begins.
-
-    The windows of one seed are spread over the text.
-    """
-    first = random.Random(seed).random()  # noqa: S311  not for secrets
-    return int((first + number * _GOLDEN) % 1.0 * total)

@@ -1,4 +1,4 @@
-"""Observes a model's attention on pieces of text: figures, and how far back it looks."""
+"""Observes a model's attention: figures, and how far back it looks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx_lm.models.cache import CacheList, KVCache
 
-from h2o_pack.files.text import read_text
-from h2o_pack.measure import text
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.profile_report import Figures, Kind, LayerProfile
 from h2o_py import fast
@@ -66,40 +63,6 @@ def figures(logits: mx.array) -> Rows:
         count,
     ]
     return Rows(mx.stack([figure.astype(mx.float32) for figure in by_query]), probabilities)
-
-
-def samples(tokenizer: Any, path: Path | None, tokens: int, count: int) -> list[list[int]]:
-    """Return token ids of `count` pieces of `tokens` each, spread evenly over the text.
-
-    path: a text file; None for the held-out text. If the tokenizer puts a token before a text
-    (BOS), every piece begins with it. Raises UserError: the file cannot be read, or it is
-    shorter than one piece.
-    """
-    texts = held_out() if path is None else (read_text(path, "Give a file of UTF-8 text."),)
-    # Not verbose: a text may be longer than the context, because pieces of it are read.
-    encoded = [list(tokenizer.encode(whole, verbose=False)) for whole in texts]
-    begin = text.beginning(tokenizer, encoded[0])
-    bodies = [ids[len(begin) :] for ids in encoded]
-    need = tokens - len(begin)
-    for ids in bodies:
-        if len(ids) < need:
-            raise text.too_short(len(ids), need)
-    pieces = []
-    for i in range(count):
-        ids, of_this = bodies[i % len(bodies)], -(-count // len(bodies))
-        last = len(ids) - need
-        start = last * (i // len(bodies)) // max(1, of_this - 1) if of_this > 1 else last // 2
-        pieces.append([*begin, *ids[start : start + need]])
-    return pieces
-
-
-def held_out() -> tuple[str, ...]:
-    """Return prose and source code that the demo model was not trained on.
-
-    The token between documents is left out, because other models would read it as text.
-    """
-    parts = sorted(get_args(text.Part))
-    return tuple("".join(f"\n\n{document}" for document in text.held_out(p)) for p in parts)
 
 
 SINKS = 4

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
+from h2o_pack.files.text import read_text
 from h2o_pack.measure.machine import describe
 from h2o_pack.measure.models import load
 from h2o_pack.measure.profiling import attention
@@ -21,10 +22,13 @@ from h2o_pack.measure.profiling.profile_report import (
     Profile,
     SkippedLayer,
 )
+from h2o_pack.measure.text import Tokens, held_out, text_sample
 from h2o_pack.progress import ProgressReporter
 from h2o_py.families import why_unfit, why_without_scores
 from h2o_py.routing import routed
 
+SEED = 0
+"""Seed of the samples, which are the same in every run."""
 CHUNK = 128
 """Tokens read at once; fewer tokens need less memory for their attention."""
 PASSAGE = 32
@@ -38,12 +42,23 @@ def run(options: Options, say: ProgressReporter) -> Profile:
     """
     say(f"loading {options.model}")
     model, tokenizer = load(options.model)
-    pieces = attention.samples(tokenizer, options.text, options.tokens, options.samples)
-    return profile_model(model, pieces, options, say)
+    return profile_model(model, samples(tokenizer, options), options, say)
+
+
+def samples(tokenizer: Any, options: Options) -> list[tuple[int, ...]]:
+    """Return the pieces of the text that the model reads, as token ids.
+
+    Raises UserError: the file cannot be read, or it is shorter than a piece.
+    """
+    documents = (*held_out("prose"), *held_out("source"))
+    if options.text is not None:
+        documents = (read_text(options.text, "Give a file of UTF-8 text."),)
+    tokens = Tokens(tokenizer, documents)
+    return [text_sample(tokens, options.tokens, SEED, i) for i in range(options.samples)]
 
 
 def profile_model(
-    model: Any, pieces: list[list[int]], options: Options, say: ProgressReporter
+    model: Any, pieces: Sequence[Sequence[int]], options: Options, say: ProgressReporter
 ) -> Profile:
     """Profile a loaded model on samples of token ids, each of `options.tokens` ids."""
     machine = describe(timed=False)
@@ -76,7 +91,7 @@ def profile_model(
 
 
 def _observe(
-    model: Any, piece: list[int], options: Options
+    model: Any, piece: Sequence[int], options: Options
 ) -> Iterator[tuple[int, SampleAttention]]:
     """Read a sample; yield the attention of each layer whose attention is observed."""
     samples: dict[int, SampleAttention] = {}
@@ -93,7 +108,7 @@ def _observe(
         yield layer, sample
 
 
-def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
+def _read(model: Any, piece: Sequence[int], watch: attention.Watch) -> None:
     """Read a sample in chunks of equal length.
 
     Each has more than one token, because mlx_lm's ring caches keep only such chunks in order.
@@ -106,7 +121,7 @@ def _read(model: Any, piece: list[int], watch: attention.Watch) -> None:
         mx.eval(model(mx.array([chunk]), cache=caches))
 
 
-def _retrieval(model: Any, piece: list[int]) -> dict[int, float]:
+def _retrieval(model: Any, piece: Sequence[int]) -> dict[int, float]:
     """Repeat a passage of a piece at the piece's end; return how each layer retrieves it."""
     count, first = min(PASSAGE, len(piece) // 4), len(piece) // 4
     text = [*piece[:-count], *piece[first : first + count]]
