@@ -112,7 +112,7 @@ def bench(
     say("generating with each cache in turn")
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     count = min(tokens, QUICK_TOKENS) if quick else tokens
-    name = model if model in models.BUNDLED else model.rstrip("/").rsplit("/", 1)[-1]
+    name = model.rstrip("/").rsplit("/", 1)[-1]
     ids = repeated_prompt(tokenizer, prompt or max_kv + max_kv // 4)
     caches = (*CACHES, *EVERY_TOKEN, *RECALLING)
     return measure(caches, mlx_model, ids, max_kv, count, repetitions, name)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from h2o_pack.errors import UserError, model_error
 from h2o_pack.files.text import read_object
-from h2o_pack.hub.resolve import HUB_ID
+from h2o_pack.hub.resolve import BUNDLED, HUB_ID
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.catalogue import find, unknown
 from h2o_pack.models.files import read_tensors
 from h2o_pack.spec import local_folder
 
-BUNDLED = ("demo", "demo-4bit")
-
 
 def loadable(name: str) -> str:
-    """Return the folder or hub id that `load` takes, for an alias, a folder or a hub id.
+    """Return a name as `load` takes it: a short name, a folder or a hub id.
 
     Raises UserError: the name is none of these.
     """
     model = find(name)
     if model is not None:
-        return model.bundled or model.hub or model.folder
+        return model.name
     if local_folder(name) is None and not HUB_ID.fullmatch(name):
         raise unknown(name, None)
     return name
@@ -35,25 +32,23 @@ def locate(name: str) -> str:
     model = find(name)
     if model is None:
         return name
-    return (
-        str(resources.files("h2o_pack.models") / model.bundled)
-        if model.bundled
-        else (model.hub or model.folder)
-    )
+    return str(BUNDLED / model.bundled) if model.bundled else (model.hub or model.folder)
 
 
 def load(name: str, adapter: str | None = None) -> tuple[Any, Any]:
-    """Load a model with its LoRA adapter, and its tokenizer; UserError if that fails."""
+    """Load a model with its LoRA adapter, and its tokenizer; UserError if that fails.
+
+    name: a short name, a folder or a hub id.
+    """
     from h2o_py.loading import fetched  # imported late: it imports mlx_lm, which takes seconds
     from h2o_py.loading import load as load_checked
 
-    bundled = resources.files("h2o_pack.models") / name
-    folder = Path(str(bundled if name in BUNDLED else name))
+    place = locate(name)
     if adapter is not None:
         read_object(Path(adapter) / CONFIG)
         read_tensors(Path(adapter) / WEIGHTS)
     try:
-        folder = folder if folder.exists() else fetched(name, None)
+        folder = place if Path(place).exists() else fetched(place, None)
         loaded: Any = load_checked(str(folder), adapter_path=adapter)
     except UserError:
         raise

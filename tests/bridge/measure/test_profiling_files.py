@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.measure.models import loadable
+from h2o_pack.measure.models import loadable, locate
 from h2o_pack.measure.profiling import profile_tables
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.profiler import samples
@@ -121,7 +121,8 @@ def test_a_profile_is_written_and_makes_budgets(run, tmp_path, text):
 
 def test_names_become_what_mlx_lm_loads(tmp_path):
     assert loadable("DEMO") == "demo"
-    assert loadable("qwen3-4b-4bit") == "mlx-community/Qwen3-4B-4bit"
+    assert loadable("qwen3-4b-4bit") == "Qwen3-4B-4bit"
+    assert locate("qwen3-4b-4bit") == "mlx-community/Qwen3-4B-4bit"
     assert loadable("some/model") == "some/model"
     assert loadable(str(tmp_path)) == str(tmp_path)
 
