@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from h2o_pack.parity.swift import VENDORED_BUILD, Host
+from h2o_pack.parity.swift import OPTIMIZED, VENDORED_BUILD, Host
 from tests.bridge.trees import program
 from tests.processes import ROOT, python, ran
 
@@ -108,12 +108,11 @@ def run(script: str, *arguments: object, tools: Path | None = None, **settings: 
     return ran(ROOT / ".ci" / script, *arguments, env=os.environ | {"PATH": path, **settings})
 
 
-@pytest.mark.parametrize("name", ["apple/package", "linux-package"])
-def test_a_package_is_tested_where_and_as_parity_built_it(name):
-    script = (ROOT / ".ci" / name).read_text("utf-8")
-    assert f'--scratch-path "$package/{VENDORED_BUILD}"' in script
-    _, _, _, _, *flags = Host("", Path("package"), Path("scratch")).options
-    assert " ".join(flags) in script
+def test_a_package_is_tested_where_and_as_parity_built_it(tmp_path):
+    program(tmp_path, "swift", 'echo "$@"')
+    host = Host("", Path("package"), Path("package", VENDORED_BUILD), flags=OPTIMIZED)
+    result = run("package-tests", "package", tools=tmp_path)
+    assert result.stdout.split() == ["test", *host.options, "--skip-build"]
 
 
 @pytest.mark.parametrize(
