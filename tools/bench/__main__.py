@@ -23,7 +23,7 @@ from h2o_pack.measure.bench import (
     speed_table,
 )
 from h2o_pack.measure.machine import describe
-from h2o_pack.measure.tables import markdown_section
+from h2o_pack.measure.tables import Table, markdown_table
 from tools.bench.caches import Options
 from tools.bench.goals import Claim, Section, missed
 from tools.bench.recall import recall_sections
@@ -53,7 +53,14 @@ def recall_section(options: Options, model: str | None) -> str:
         sections.append(model_speed(options, model))
     claims = [claim for section in sections for claim in section.claims]
     tables = (missed(claims), *(section.table for section in sections))
-    return "\n".join([head, *(markdown_section(table, 3) for table in tables)])
+    return "\n".join([head, *map(markdown_section, tables)])
+
+
+def markdown_section(table: Table) -> str:
+    """Return a table as a section of the page, with its title and note."""
+    lines = "\n".join(markdown_table(table.header, table.rows))
+    note = f"\n{table.note}\n" if table.note else ""
+    return f"### {table.title}\n\n{lines}\n{note}"
 
 
 def model_speed(options: Options, folder: str) -> Section:

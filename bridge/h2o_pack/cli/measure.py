@@ -128,7 +128,7 @@ def eval(  # noqa: A001  the command's name
     help="profile.json of an earlier run, instead of --model.",
 )
 @sample_options
-@click.option("--output", type=PATH, help="Folder for profile.json and a page of its tables.")
+@click.option("--output", type=PATH, help="Folder for profile.json.")
 @click.option(
     "--budgets",
     type=PATH,
@@ -169,7 +169,7 @@ def profile(
 ) -> None:
     """Show where layers attend, and share out rows by it.
 
-    The model reads a text with mlx_lm's caches. --output writes profile.json and its tables.
+    The model reads a text with mlx_lm's caches. --output writes profile.json.
 
     With --budgets, layers that look far back get more rows, and others get fewer. The average
     is --max-kv, so memory stays the same, and each layer keeps at least half of --max-kv.

@@ -1,4 +1,4 @@
-"""Shows a profile as tables, and writes it as JSON and as a Markdown page."""
+"""Shows a profile as tables, and writes it as JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.profile_report import LayerProfile, Profile
 from h2o_pack.measure.profiling.profiler import run
 from h2o_pack.measure.profiling.rules import RETRIEVING, recalling_layers
-from h2o_pack.measure.tables import (
-    Table,
-    markdown_section,
-    page_head,
-    print_table,
-)
+from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.printing import caption
 from h2o_pack.progress import ProgressReporter
 
-JSON, PAGE = "profile.json", "profile.md"
+JSON = "profile.json"
 LAYER_DEPTH = 3
 """Depth of nesting, in profile.json, at which each value gets a line: a layer's figures."""
 _MOST_SHOWN = 7
@@ -124,7 +119,7 @@ def _recall(profile: Profile) -> Table:
 
 
 def profile_and_write(folder: Path | None, options: Options, say: ProgressReporter) -> Profile:
-    """Profile a model, and write all files of the profile if a folder is given.
+    """Profile a model, and write profile.json if a folder is given.
 
     Raises UserError: the model or text cannot be used, or the folder cannot be written.
     """
@@ -138,17 +133,8 @@ def profile_and_write(folder: Path | None, options: Options, say: ProgressReport
     return profile
 
 
-def write(profile: Profile, folder: Path) -> list[Path]:
-    """Write all files of a profile into a folder, created if missing; returns their paths."""
+def write(profile: Profile, folder: Path) -> None:
+    """Write profile.json into a folder, created if missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    document, page = folder / JSON, folder / PAGE
-    document.write_text(json_by_lines(msgspec.to_builtins(profile), LAYER_DEPTH), "utf-8")
-    page.write_text(render(profile), encoding="utf-8")
-    return [document, page]
-
-
-def render(profile: Profile) -> str:
-    """Return the Markdown page of tables."""
-    head = page_head("h2o-pack profile --output", f"Profile of {profile.model}")
-    head += f"\n{headline(profile)}. {profile.machine}.\n"
-    return "\n".join([head, *map(markdown_section, sections(profile))])
+    text = json_by_lines(msgspec.to_builtins(profile), LAYER_DEPTH)
+    (folder / JSON).write_text(text, "utf-8")
