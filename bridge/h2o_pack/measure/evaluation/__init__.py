@@ -2,5 +2,5 @@
 
 `preset` defines the experiments, `tasks` and `chat_tasks` make the texts and questions, and
 `contenders` the caches. `reading` lets all caches read the same samples, `statistics` decides
-which differences are significant, and `report` has the results.
+which differences are significant, and `evaluation_report` has the results.
 """
