@@ -20,7 +20,7 @@ def sections() -> str:
     )
     scores = [(code(score.name), plain(score.meaning)) for score in source.policy.score]
     policies = [
-        (code(policy.name), plain(f"{policy.title} {policy.meaning}".strip()), changes(policy))
+        (code(policy.name), plain(policy.title), changes(policy))
         for policy in source.policy.policy
     ]
     parts = [

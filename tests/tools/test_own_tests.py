@@ -49,8 +49,8 @@ esac
 def test_tests_with_another_result_or_none_are_counted(capsys):
     plain = {"a": "passed", "b": "passed", "c": "failure"}
     other = {"a": "passed", "b": "error", "d": "passed"}
-    assert own_tests.report("mlx-lm", plain, {"with routing": plain}) == 0
-    assert own_tests.report("mlx-lm", plain, {"with routing": other}) == 3
+    assert own_tests.print_differences("mlx-lm", plain, {"with routing": plain}) == 0
+    assert own_tests.print_differences("mlx-lm", plain, {"with routing": other}) == 3
     assert "  c: failure -> missing" in capsys.readouterr().out.splitlines()
 
 

@@ -28,7 +28,7 @@ from h2o_pack import assets
 from h2o_pack.errors import ExitCode, usage_error
 from h2o_pack.files import lock
 from h2o_pack.files.paths import VENDOR_FOLDER
-from h2o_pack.parity.swift import LEAN, OPTIMIZED, environment, failure, run
+from h2o_pack.parity.swift import LEAN, OPTIMIZED, environment, failure, run_command
 from h2o_pack.vendoring.edits import apply_all, edits_of
 from tools.upstream.attached import ATTACHED, MODE, ROUTED
 
@@ -106,7 +106,7 @@ def run_swift(package: Path, scratch: Path) -> Outcomes:
     places = ("--package-path", str(package), "--scratch-path", str(scratch))
     command = ["swift", "test", *places, *LEAN, *OPTIMIZED]
     log = scratch.with_suffix(".log")
-    run(command, log, environment({}), lambda _line: None)
+    run_command(command, log, environment({}), lambda _line: None)
     found = {m["name"]: m["end"] for m in ENDED.finditer(log.read_text("utf-8", "replace"))}
     if not found:
         raise failure("swift test", log)
@@ -122,7 +122,7 @@ def differing(plain: Outcomes, other: Outcomes) -> list[str]:
     ]
 
 
-def report(what: str, plain: Outcomes, others: Mapping[str, Outcomes]) -> int:
+def print_differences(what: str, plain: Outcomes, others: Mapping[str, Outcomes]) -> int:
     """Print the differences; returns how many there are."""
     counts = Counter(plain.values())
     print(f"{what}, {PLAIN}: " + ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
@@ -146,12 +146,12 @@ def main(arguments: list[str] | None = None) -> int:
     clone = options.folder / "mlx-lm"
     if clone.is_dir():
         others = {mode: of_mlx_lm(clone, mode) for mode in (ROUTED, ATTACHED)}
-        count += report("mlx-lm", of_mlx_lm(clone, PLAIN), others)
+        count += print_differences("mlx-lm", of_mlx_lm(clone, PLAIN), others)
     clone = options.folder / "mlx-swift-lm"
     if clone.is_dir() and options.package is not None:
         with TemporaryDirectory() as work:
             plain, edited = of_mlx_swift_lm(clone, options.package, Path(work))
-        count += report("mlx-swift-lm", plain, {"with the edits": edited})
+        count += print_differences("mlx-swift-lm", plain, {"with the edits": edited})
     return int(ExitCode.DIFFERENT) if count else 0
 
 

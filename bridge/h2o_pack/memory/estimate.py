@@ -51,13 +51,13 @@ def fits(run: PlannedRun, backend: Backend, limit: int) -> bool:
 
     A run whose weights and caches alone are larger is not planned, which takes much longer.
     """
-    least = run.model.weights.bytes + sum(term.bytes for term in kept(run))
+    least = run.model.weights.bytes + sum(term.bytes for term in lasting_terms(run))
     return least <= limit and plan_memory(run, backend).total <= limit
 
 
-def kept_bytes(run: PlannedRun, *names: str) -> int:
+def lasting_bytes(run: PlannedRun, *names: str) -> int:
     """Bytes of the terms of these names that last from token to token, without a plan."""
-    return sum(term.bytes for term in kept(run) if term.name in names)
+    return sum(term.bytes for term in lasting_terms(run) if term.name in names)
 
 
 def moments(run: PlannedRun) -> Iterator[PlannedRun]:
@@ -86,7 +86,7 @@ def plan_at(run: PlannedRun, backend: Backend) -> MemoryPlan:
             "all tensors that inference loads"
             + ("" if model.files else ", as the catalogue states"),
         ),
-        *kept(run),
+        *lasting_terms(run),
         *(Term(name, worst.get(name, 0), "modelled", MEANINGS[name]) for name in working),
         Term(
             terms.ROUNDING,
@@ -120,7 +120,7 @@ def plan_at(run: PlannedRun, backend: Backend) -> MemoryPlan:
     )
 
 
-def kept(run: PlannedRun) -> Iterator[Term]:
+def lasting_terms(run: PlannedRun) -> Iterator[Term]:
     """Yield the terms of arrays that last from token to token, after `context` tokens."""
     sizes = {
         terms.KV: sum(kv_bytes(layer, cache, run) for layer, cache in run.pairs),

@@ -137,7 +137,7 @@ def tied(cache: Any, core: Any, before: Ledger | None, tokens: int) -> str:
     heads = cache.positions.shape[1]
     for batch in range(cache.positions.shape[0]):
         for head in range(heads):
-            in_cache, in_core = (set(kept(c.ledger, batch, head)) for c in (cache, core))
+            in_cache, in_core = (set(rows_held(c.ledger, batch, head)) for c in (cache, core))
             surplus, lacking = sorted(in_cache - in_core), sorted(in_core - in_cache)
             if not surplus and not lacking:
                 continue
@@ -157,7 +157,7 @@ def tied(cache: Any, core: Any, before: Ledger | None, tokens: int) -> str:
     return remark
 
 
-def kept(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
+def rows_held(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
     """Return the row of each position that a head keeps, {position: row}."""
     positions: Any = ledger.positions[batch, head].tolist()
     return {position: row for row, position in enumerate(positions) if position >= 0}
@@ -166,4 +166,4 @@ def kept(ledger: Ledger, batch: int, head: int) -> dict[int, int]:
 def importances(ledger: Ledger, batch: int, head: int) -> dict[int, float]:
     """Return {position: importance}, also of protected positions."""
     values: Any = ledger.scores[batch, head].tolist()
-    return {position: values[row] for position, row in kept(ledger, batch, head).items()}
+    return {position: values[row] for position, row in rows_held(ledger, batch, head).items()}

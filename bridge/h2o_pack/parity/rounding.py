@@ -20,7 +20,7 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx.utils import tree_unflatten
 
-from h2o_pack.parity.op import importances, kept
+from h2o_pack.parity.op import importances, rows_held
 from h2o_pack.parity.reference.policy import protected
 from h2o_pack.parity.request import Step, TokenCase, replay
 from h2o_pack.parity.trace import with_weights
@@ -72,7 +72,7 @@ class Run:
     gaps: tuple[float, ...] = ()
 
 
-def run(
+def run_case(
     model: Any,
     case: TokenCase,
     steps: Sequence[Step],
@@ -110,7 +110,7 @@ def runs(
                     (name, moved(weight, keys[i])) for i, (name, weight) in enumerate(weights)
                 ]
                 model.update(tree_unflatten(changed))
-            made = run(model, case, steps, swift, exchanges)
+            made = run_case(model, case, steps, swift, exchanges)
             exchanges = made.exchanges
             yield made
 
@@ -143,7 +143,7 @@ class Evictions:
         changed = False
         for batch, heads in enumerate(victims):
             for head, victim in enumerate(heads):
-                rows = kept(cache.ledger, batch, head)
+                rows = rows_held(cache.ledger, batch, head)
                 leaving = [position for position in rows if position not in swift[batch][head]]
                 # If the caches already kept different rows, no single choice can be followed.
                 if victim < 0 or len(leaving) != 1 or rows[leaving[0]] == victim:

@@ -253,7 +253,7 @@ class Build:
         """
         test = [self.swift, "test", *self.host.options, "--skip-build", "--filter", tests]
         extra = {**self.host.settings, **preload(), **settings}
-        return run(test, self.log, environment(extra), on_line)
+        return run_command(test, self.log, environment(extra), on_line)
 
     def products(self) -> Path:
         """Return the folder of the built binaries."""
@@ -269,14 +269,14 @@ def build(host: Host, swift: str, work: Path, on_line: Callable[[str], None]) ->
     on_line("building the Swift package")
     product = Build(host, swift, work / LOG)
     command = [swift, "build", *host.options, "--build-tests"]
-    if run(command, product.log, environment(host.settings), on_line):
+    if run_command(command, product.log, environment(host.settings), on_line):
         raise failure("swift build", product.log)
     if needs_metallib(host):
         place_metallib(host, product.products())
     return product
 
 
-def run(
+def run_command(
     command: Sequence[str],
     log: Path,
     env: Mapping[str, str],

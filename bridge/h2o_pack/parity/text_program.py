@@ -278,7 +278,7 @@ def build(
         swift.sync(files, root)
         options = ("--package-path", str(root), "--scratch-path", str(root / "build"))
         command = (compiler, "build", "-c", "release", *options, *LEAN)
-        if swift.run(command, log, os.environ, lambda line: say(f"building: {line}")):
+        if swift.run_command(command, log, os.environ, lambda line: say(f"building: {line}")):
             raise swift.failure("swift build of the program that checks the app's text", log)
         place.mkdir(exist_ok=True)
         shutil.copy2(root / "build/release" / PROGRAM, place / f".{PROGRAM}")
@@ -305,7 +305,7 @@ def ask(
     path.write_text(json.dumps(request), "utf-8")
     answers: list[Answer] = []
     for _ in range(MOST_ENDS):
-        for answer in run(program, path, len(answers)):
+        for answer in run_program(program, path, len(answers)):
             answers.append(answer)
             advance(1)
         if len(answers) >= count:
@@ -314,7 +314,7 @@ def ask(
     return answers + [{"error": ended}] * (count - len(answers))
 
 
-def run(program: Path, request: Path, first: int) -> Iterator[Answer]:
+def run_program(program: Path, request: Path, first: int) -> Iterator[Answer]:
     """Yield the answers from an item on; the last has an `error` if the program ended there."""
     log = request.with_name("errors.txt")
     with (

@@ -99,7 +99,7 @@ def compare_case(
     case = case.pinning(answer["pinned"][1])
     model, tokenizer = load(folder)
     compare_with = partial(compare_run, request, case, answer, swift)
-    result = compare_with(rounding.run(model, case, answer["steps"]))
+    result = compare_with(rounding.run_case(model, case, answer["steps"]))
     opening = opening_apart(request, case, answer["steps"], chunk_of(model), tokenizer)
     result = result.compared(Difference(None, 0, "prompt", opening))
     if case.returns:

@@ -216,7 +216,7 @@ def record(
     config = fitting(config, described)
     tokens = prompt_tokens(tokenizer, prompt_length(config.max_size, described.context))
     with in_float32(model):
-        inputs = run(model, tokens, config)
+        inputs = attention_inputs(model, tokens, config)
     recorded: list[Case] = []
     total = largest = 0
     shutil.rmtree(folder, ignore_errors=True)
@@ -307,7 +307,7 @@ def prompt_tokens(tokenizer: Any, length: int) -> list[int]:
     return tokens[: max(0, length - len(question))] + question
 
 
-def run(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
+def attention_inputs(model: Any, tokens: list[int], config: H2OConfig) -> Inputs:
     """Run the model with the policy; returns the inputs of recorded layers."""
     caches = make_h2o_cache(model, config)
     members = [m for c in caches for m in (c.caches if isinstance(c, CacheList) else [c])]

@@ -104,7 +104,7 @@ def runs_of(result: BenchResult, workload: Workload) -> list[CacheSpeed]:
         raise other(f"the model {model}, not of {planned}", f"Give --model {result.model}.")
     if result.max_kv != rows:
         remedy = f"Give --max-kv {result.max_kv}." if result.max_kv else "Leave out --max-kv."
-        raise other(f"{kept(result.max_kv)}, not of {kept(rows)}", remedy)
+        raise other(f"{rows_text(result.max_kv)}, not of {rows_text(rows)}", remedy)
     if result.prefill_step != workload.step:
         raise other(
             f"chunks of {result.prefill_step} tokens, not of {workload.step}",
@@ -122,7 +122,7 @@ def runs_of(result: BenchResult, workload: Workload) -> list[CacheSpeed]:
     return sorted(runs, key=lambda run: run.prompt_tokens)
 
 
-def kept(rows: int | None) -> str:
+def rows_text(rows: int | None) -> str:
     """Describe how many tokens caches keep."""
     return "caches of every token" if rows is None else f"max_kv {rows}"
 

@@ -11,7 +11,7 @@ from h2o_pack.devices.catalogue import Catalogue, Device
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_tables
 from h2o_pack.memory import terms
-from h2o_pack.memory.estimate import kept_bytes
+from h2o_pack.memory.estimate import lasting_bytes
 from h2o_pack.model import Model
 from h2o_pack.plan.workload import Workload
 from h2o_pack.results import Count, doc
@@ -110,7 +110,7 @@ def estimate(workload: Workload, device: Device) -> Speed | None:
     to from memory or files.
     """
     weights = workload.model.weights.bytes_per_token
-    memory, flash = kept_bytes(workload, *terms.CACHES), 0
+    memory, flash = lasting_bytes(workload, *terms.CACHES), 0
     recall = recall_plan(workload)
     if recall is not None and recall.reach:
         memory += recall.sketch_bytes

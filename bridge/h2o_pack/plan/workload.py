@@ -14,7 +14,7 @@ from h2o_pack.config_errors import OF_RECALL, flag, user_errors
 from h2o_pack.errors import Problems, usage_error
 from h2o_pack.facts import KnownModel, best_first
 from h2o_pack.memory import terms
-from h2o_pack.memory.estimate import fits, kept_bytes, plan_memory
+from h2o_pack.memory.estimate import fits, lasting_bytes, plan_memory
 from h2o_pack.memory.planned_run import PlannedRun, backends
 from h2o_pack.memory.storages import (
     DENSE_BITS,
@@ -240,7 +240,7 @@ class Workload(PlannedRun):
         """
         most = self.config.context
         longest = self.with_context(2 * most)
-        more = kept_bytes(longest, terms.ARCHIVE) - kept_bytes(self, terms.ARCHIVE)
+        more = lasting_bytes(longest, terms.ARCHIVE) - lasting_bytes(self, terms.ARCHIVE)
 
         def holds(rows: int) -> bool:
             bounded = self.with_max_kv(rows)

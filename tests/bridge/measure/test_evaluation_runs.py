@@ -19,7 +19,7 @@ from h2o_pack.measure.evaluation import runner as runs
 from h2o_pack.measure.evaluation.evaluation_report import Evaluation, losses
 from h2o_pack.measure.evaluation.preset import PRESETS, load_preset, rows_of
 from h2o_pack.measure.evaluation.reading import PREFILL
-from h2o_pack.measure.evaluation.runner import Share, finished_units, run
+from h2o_pack.measure.evaluation.runner import Share, finished_units, run_preset
 from h2o_pack.measure.evaluation.tasks import Outcome
 from h2o_pack.measure.tables import markdown_table
 from tests.bridge import schemas
@@ -43,7 +43,7 @@ def test_a_preset_runs_and_gives_a_report(name):
     if name == "chat":
         few = tuple(structs.replace(e, decoys=1) for e in preset.experiments)
         preset = structs.replace(preset, experiments=few)
-    report = run(loaded(chat=name == "chat"), preset, Share(), Quiet())
+    report = run_preset(loaded(chat=name == "chat"), preset, Share(), Quiet())
     schemas.check(Evaluation(reports=(report,)), "eval")
     for result, experiment in zip(report.experiments, preset.experiments, strict=True):
         for group, source in zip(result.groups, experiment.groups, strict=True):
@@ -78,7 +78,7 @@ def test_losses_are_of_the_length_at_which_most_storages_were_measured():
     experiment = structs.replace(
         experiment, decoys=1, ways=("asked", "text"), groups=(few, one)
     )
-    report = run(
+    report = run_preset(
         loaded(chat=True), structs.replace(preset, experiments=(experiment,)), Share(), Quiet()
     )
     groups = report.experiments[0].groups
@@ -94,7 +94,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
     monkeypatch.setenv("H2O_PACK_CACHE", str(tmp_path))
     few = {"batch": 1, "contenders": ("rotating", "default")}
     preset, whole = small(seeds=(1, 2), **few), runs.work
-    expected = run(loaded(), preset, Share(), Quiet())
+    expected = run_preset(loaded(), preset, Share(), Quiet())
     done = []
 
     def work(*arguments):
@@ -106,11 +106,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "work", work)
     model = loaded()
     with pytest.raises(StoppedError):
-        run(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
+        run_preset(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
     [file] = tmp_path.glob("evaluations/*.jsonl")
     file.write_bytes(file.read_bytes() + b'[[{"metrics"')  # a line that was cut off
     monkeypatch.setattr(runs, "work", lambda *given: (done.append(given), whole(*given))[1])
-    again = run(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
+    again = run_preset(model, preset, Share(), Quiet(), finished_units(model, preset, Share()))
     assert (len(done), again) == (2, expected)
     other = small(seeds=(1, 3), **few)
     assert (
@@ -139,7 +139,7 @@ def test_results_that_cannot_be_written_are_not_measured_again(monkeypatch, tmp_
 
 def test_fewer_rows_than_the_prefill_are_refused():
     with pytest.raises(UserError, match="is 24 rows, fewer than the 32 tokens"):
-        run(loaded(), small(budgets=("1/2",)), Share(), Quiet())
+        run_preset(loaded(), small(budgets=("1/2",)), Share(), Quiet())
 
 
 def test_shares_and_numbers_are_rows():

@@ -10,7 +10,7 @@ from h2o_pack.errors import UserError
 from h2o_pack.measure.evaluation import evaluation_report as reports
 from h2o_pack.measure.evaluation import reading
 from h2o_pack.measure.evaluation.preset import load_preset
-from h2o_pack.measure.evaluation.runner import Share, load_for_evaluation, run, write
+from h2o_pack.measure.evaluation.runner import Share, load_for_evaluation, run_preset, write
 from h2o_pack.measure.evaluation.statistics import (
     Estimate,
     compare,
@@ -38,7 +38,7 @@ def report(progress):
     preset = structs.replace(preset, experiments=(first,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "PREFILL", 8)
-        return run(load_for_evaluation("demo"), preset, Share(), progress)
+        return run_preset(load_for_evaluation("demo"), preset, Share(), progress)
 
 
 def cell(report, contender):

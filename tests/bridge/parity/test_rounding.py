@@ -9,7 +9,7 @@ import pytest
 
 from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import rounding
-from h2o_pack.parity.op import importances, kept
+from h2o_pack.parity.op import importances, rows_held
 from h2o_pack.parity.request import Request, TokenCase
 from h2o_pack.parity.rounding import Exchange, Run
 from h2o_pack.parity.tokens import (
@@ -151,7 +151,7 @@ class Choosing:
                 if pair is None:
                     continue
                 self.chosen = count, layer, *pair
-                rows = kept(cache.ledger, 0, head)
+                rows = rows_held(cache.ledger, 0, head)
                 victims = cache.ledger.victim.tolist()
                 victims[0][head] = rows[pair[1]]
                 cache.ledger = cache.ledger._replace(victim=mx.array(victims, mx.int32))

@@ -192,7 +192,7 @@ def evaluate(
             name, file=text, layer_budgets=layer_budgets, float32=preset.float32
         )
         finished.append(finished_units(loaded, preset, share))
-        reports.append(run(loaded, preset, share, say, finished[-1]))
+        reports.append(run_preset(loaded, preset, share, say, finished[-1]))
         if output is not None and share.leads:
             with writing(output):
                 folder = output / loaded.name if len(models) > 1 else output
@@ -275,7 +275,7 @@ class Unit:
     contenders: tuple[Contender, ...]
 
 
-def run(
+def run_preset(
     loaded: LoadedModel,
     preset: Preset,
     share: Share,

@@ -11,7 +11,7 @@ from h2o_pack.files.text import json_by_lines, writing
 from h2o_pack.measure.profiling.attention import AN_OCTAVE, SINKS
 from h2o_pack.measure.profiling.options import Options
 from h2o_pack.measure.profiling.profile_report import LayerProfile, Profile
-from h2o_pack.measure.profiling.profiler import run
+from h2o_pack.measure.profiling.profiler import load_and_profile
 from h2o_pack.measure.profiling.rules import RETRIEVING, recalling_layers
 from h2o_pack.measure.tables import Table, print_table
 from h2o_pack.printing import caption
@@ -126,7 +126,7 @@ def profile_and_write(folder: Path | None, options: Options, say: ProgressReport
     if folder is not None:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-    profile = run(options, say)
+    profile = load_and_profile(options, say)
     if folder is not None:
         with writing(folder):
             write(profile, folder)

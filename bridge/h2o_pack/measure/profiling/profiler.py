@@ -35,7 +35,7 @@ PASSAGE = 32
 """Tokens of the repeated passage."""
 
 
-def run(options: Options, say: ProgressReporter) -> Profile:
+def load_and_profile(options: Options, say: ProgressReporter) -> Profile:
     """Load and profile a model.
 
     Raises UserError: the model cannot be loaded, or the text is too short.
