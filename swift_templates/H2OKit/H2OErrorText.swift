@@ -38,6 +38,11 @@ enum H2OErrorText {
             + "model that has read a prompt."
     }
 
+    static func slidingWindow(windowSize: String) -> String {
+        "an H2O cache cannot be used in a layer with a sliding window (window_size "
+            + "= \(windowSize)). Keep the model's own cache in this layer."
+    }
+
     static func otherStateFormat(found: String, known: String) -> String {
         "the saved cache has the format \"\(found)\", but this release reads "
             + "\(known). Make the cache again from its prompt."
@@ -60,6 +65,27 @@ enum H2OErrorText {
     static func otherTemplate() -> String {
         "the file was made with another chat template. Use the tokenizer that it "
             + "was made with, or start again."
+    }
+
+    static func preparedUnreadable(reason: String) -> String {
+        "the caches of the system prompt cannot be read: \(reason). Run h2o-pack "
+            + "ios --system again."
+    }
+
+    static func preparedOtherModel() -> String {
+        "the caches of the system prompt belong to another model. Run h2o-pack ios "
+            + "--system again."
+    }
+
+    static func preparedOtherSettings() -> String {
+        "the caches of the system prompt have other settings than this model's. Run "
+            + "h2o-pack ios --system again."
+    }
+
+    static func preparedOtherPrompt() -> String {
+        "the conversation does not begin with the bundled system prompt. Use "
+            + "BundledModel.systemPrompt as the instructions, without tools, or run "
+            + "h2o-pack ios --system again."
     }
 
     static func noSpace() -> String {

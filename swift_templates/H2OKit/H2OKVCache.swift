@@ -146,8 +146,7 @@ package final class H2OKVCache: RoutedAttentionCache {
         if let windowSize, windowSize < length + n {
             precondition(
                 offset <= configuration.maxSize,
-                "\(Self.self) has evicted tokens and cannot serve a window of \(windowSize) "
-                    + "positions. Give layers with a sliding window a RotatingKVCache.")
+                H2OErrorText.slidingWindow(windowSize: "\(windowSize)"))
             return .array(createCausalMask(n: n, offset: length, windowSize: windowSize))
         }
         if n == 1 { return .none }

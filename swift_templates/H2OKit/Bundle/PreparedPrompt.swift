@@ -102,19 +102,11 @@ package enum PreparedPromptProblem: LocalizedError, Hashable, Codable, Sendable 
     case otherPrompt
 
     package var errorDescription: String? {
-        let again = "Run h2o-pack ios --system again."
         switch self {
-        case .unreadable(let reason):
-            return "The caches of the system prompt cannot be read: \(reason). \(again)"
-        case .otherModel:
-            return "The caches of the system prompt belong to another model. \(again)"
-        case .otherCaches:
-            return "The caches of the system prompt have other settings than this model's. "
-                + "\(again)"
-        case .otherPrompt:
-            return "The conversation does not begin with the bundled system prompt. Use "
-                + "BundledModel.systemPrompt as the instructions, without tools, or run "
-                + "h2o-pack ios --system again."
+        case .unreadable(let reason): H2OErrorText.preparedUnreadable(reason: reason)
+        case .otherModel: H2OErrorText.preparedOtherModel()
+        case .otherCaches: H2OErrorText.preparedOtherSettings()
+        case .otherPrompt: H2OErrorText.preparedOtherPrompt()
         }
     }
 }
