@@ -55,10 +55,7 @@ RESULTS = {
     "vendor": ("h2o_pack.package.package_result.VendorResult",),
     "verify": ("h2o_pack.verify.check.Verification",),
     "parity": ("h2o_pack.parity.parity_report.ParityReport",),
-    "doctor": (
-        "h2o_pack.doctor.finding.Checkup",
-        "h2o_pack.doctor.app.AppCheckup",
-    ),
+    "doctor": ("h2o_pack.doctor.finding.Checkup",),
     "error": ("h2o_pack.results.ErrorResult",),
 }
 """The result types of each command, which prints one of them."""

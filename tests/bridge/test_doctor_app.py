@@ -22,10 +22,9 @@ PROJECT = "App.xcodeproj/project.pbxproj"
 RESOLVED = "App.xcodeproj/project.xcworkspace/xcshareddata/swiftpm/Package.resolved"
 
 
-def project(*references: str, target: str = "App") -> dict[str, str]:
+def project(*references: str) -> dict[str, str]:
     """Return the files of an Xcode project that refers to packages."""
-    objects = [f'T = {{isa = PBXNativeTarget; name = "{target}";}};']
-    objects += [f"R{number} = {{{reference}}};" for number, reference in enumerate(references)]
+    objects = [f"R{number} = {{{reference}}};" for number, reference in enumerate(references)]
     return {PROJECT: f"// !$*UTF8*$!\n{{objects = {{{' '.join(objects)}}};}}\n"}
 
 
@@ -51,55 +50,58 @@ def pins(**versions: str) -> str:
     return json.dumps({"pins": packages, "version": 3})
 
 
-def findings_of(folder: Path, files: dict[str, str]) -> dict[str, tuple]:
+def conflicts(folder: Path, files: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Return what is wrong in an app of these files, by name, and what to do."""
     checkup = check_app(build_tree(folder / "app", files))
     schemas.check(checkup, "doctor")
     return {
-        finding.name: (finding.status, finding.what, finding.remedy)
+        finding.name: (finding.what, finding.remedy)
         for finding in checkup.findings
+        if finding.blocks
     }
 
 
 @pytest.mark.parametrize(
-    ("requirement", "status", "text"),
+    "requirement",
     [
-        ({"kind": "upToNextMajorVersion", "minimumVersion": "3.31.0"}, "warning", "This works"),
-        ({"kind": "upToNextMinorVersion", "minimumVersion": "3.31.4"}, "warning", "This works"),
-        ({"kind": "exactVersion", "version": "3.31.4"}, "warning", "This works"),
-        ({"kind": "branch", "branch": "main"}, "warning", "This works"),
-        ({"kind": "revision", "revision": "0" * 40}, "warning", "This works"),
-        (
-            {"kind": "upToNextMajorVersion", "minimumVersion": "2.29.1"},
-            "problem",
-            "2.29.1 ..< 3",
-        ),
-        ({"kind": "upToNextMinorVersion", "minimumVersion": "3.32.0"}, "problem", "..< 3.33.0"),
-        ({"kind": "exactVersion", "version": "3.31.3"}, "problem", "requires 3.31.3"),
+        {"kind": "upToNextMajorVersion", "minimumVersion": "3.31.0"},
+        {"kind": "upToNextMinorVersion", "minimumVersion": "3.31.4"},
+        {"kind": "exactVersion", "version": "3.31.4"},
+        {"kind": "branch", "branch": "main"},
+        {"kind": "revision", "revision": "0" * 40},
+    ],
+)
+def test_a_project_that_allows_the_version_of_the_edited_copy_has_no_conflict(
+    tmp_path, requirement
+):
+    assert conflicts(tmp_path, project(remote(LM, **requirement))) == {}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "text"),
+    [
+        ({"kind": "upToNextMajorVersion", "minimumVersion": "2.29.1"}, "2.29.1 ..< 3"),
+        ({"kind": "upToNextMinorVersion", "minimumVersion": "3.32.0"}, "..< 3.33.0"),
+        ({"kind": "exactVersion", "version": "3.31.3"}, "requires 3.31.3"),
         (
             {"kind": "versionRange", "minimumVersion": "3.0.0", "maximumVersion": "3.31.4"},
-            "problem",
             "3.0.0 ..< 3.31.4",
         ),
     ],
 )
-def test_a_project_that_uses_mlx_swift_lm_gets_the_edited_copy(
-    tmp_path, requirement, status, text
+def test_a_project_that_requires_another_mlx_swift_lm_has_a_conflict(
+    tmp_path, requirement, text
 ):
-    findings = findings_of(tmp_path, project(remote(LM, **requirement)))
-    assert findings["mlx-swift-lm"][0] == status
-    assert (
-        f"the package's edited copy of {pinned()['mlx-swift-lm'].version}"
-        in findings["mlx-swift-lm"][1]
-    )
-    assert text in " ".join(findings["mlx-swift-lm"])
+    what, _ = conflicts(tmp_path, project(remote(LM, **requirement)))["mlx-swift-lm"]
+    assert f"the package's edited copy of {pinned()['mlx-swift-lm'].version}" in what
+    assert text in what
 
 
-@pytest.mark.parametrize(("version", "status"), [("3.31.3", "warning"), ("2.30.6", "problem")])
-def test_what_a_dependency_brings_is_read_from_the_resolved_versions(tmp_path, version, status):
+@pytest.mark.parametrize(("version", "names"), [("3.31.3", []), ("2.30.6", ["mlx-swift-lm"])])
+def test_what_a_dependency_brings_is_read_from_the_resolved_versions(tmp_path, version, names):
     files = project(remote(f"{GITHUB}/huggingface/AnyLanguageModel", kind="branch", branch="x"))
-    findings = findings_of(tmp_path, files | {RESOLVED: pins(mlx_swift_lm=version)})
-    assert findings["mlx-swift-lm"][0] == status
-    assert "Vendor/mlx-swift-lm" not in findings["mlx-swift-lm"][2]
+    files |= {RESOLVED: pins(mlx_swift_lm=version)}
+    assert list(conflicts(tmp_path, files)) == names
 
 
 def test_one_version_of_a_library_serves_both_or_none_does(tmp_path):
@@ -109,55 +111,38 @@ def test_one_version_of_a_library_serves_both_or_none_does(tmp_path):
     jinja = remote(
         f"{GITHUB}/huggingface/swift-jinja", kind="upToNextMajorVersion", minimumVersion="1.2.0"
     )
-    findings = findings_of(tmp_path, project(collections, jinja))
-    assert findings["swift-collections"][0] == "ok"
-    assert findings["swift-jinja"][:2] == (
-        "problem",
-        "the app requires 1.2.0 ..< 2.0.0, but the package requires 2.4.2 ..< 3.0.0",
-    )
+    [(name, (what, _))] = conflicts(tmp_path, project(collections, jinja)).items()
+    assert name == "swift-jinja"
+    assert what == "the app requires 1.2.0 ..< 2.0.0, but the package requires 2.4.2 ..< 3.0.0"
 
 
 def test_an_older_swift_transformers_brings_a_module_of_the_same_name(tmp_path):
     files = project() | {RESOLVED: pins(jinja="1.3.2", swift_transformers="0.1.24")}
-    assert findings_of(tmp_path, files)["jinja"] == (
-        "problem",
+    assert conflicts(tmp_path, files)["jinja"] == (
         "swift-jinja has a module Jinja too",
         "Update swift-transformers, which depends on it, to 1.0.0 or newer.",
     )
     newer = project() | {RESOLVED: pins(swift_jinja="2.4.2", swift_transformers="1.3.3")}
-    assert {finding[0] for finding in findings_of(tmp_path, newer).values()} == {"ok"}
-
-
-def test_a_target_of_the_app_must_not_be_named_like_a_module(tmp_path):
-    findings = findings_of(tmp_path, project(target="H2OKit"))
-    assert findings["H2OKit"][0] == "problem"
-    assert "Rename" in findings["H2OKit"][2]
+    assert conflicts(tmp_path, newer) == {}
 
 
 def test_packages_of_ours_are_known_by_their_locks(tmp_path):
     build_tree(tmp_path, {f"{name}/h2o-pack.lock.json": "{}" for name in ("Chat", "Other")})
     app = project(local("../Chat"), local("../Chat/Vendor/mlx-swift"))
-    findings = findings_of(tmp_path, app)
-    assert {name: finding[0] for name, finding in findings.items()} == {
-        "chat": "ok",
-        "mlx-swift": "ok",
-    }
-    findings = findings_of(tmp_path, project(local("../Chat"), local("../Other")))
-    assert findings["other"][0] == "problem"
-    assert "both have the module H2OKit" in findings["other"][1]
+    assert conflicts(tmp_path, app) == {}
+    findings = conflicts(tmp_path, project(local("../Chat"), local("../Other")))
+    assert list(findings) == ["other"]
+    assert "both have the module H2OKit" in findings["other"][0]
 
 
-def test_the_generated_app_has_its_package():
-    checkup = check_app(GOLDEN / "demo/App")
-    [finding] = checkup.findings
-    assert (finding.name, finding.status) == ("demo", "ok")
-    assert checkup.read == ("demo.xcodeproj/project.pbxproj",)
+def test_the_generated_app_has_no_conflict_with_its_package():
+    [finding] = check_app(GOLDEN / "demo/App").findings
+    assert (finding.name, finding.status) == ("demo.xcodeproj/project.pbxproj", "ok")
 
 
 def test_another_copy_of_mlx_swift_in_a_folder_lacks_the_edits(tmp_path):
-    findings = findings_of(tmp_path, project(local("../mlx-swift")))
-    assert findings["mlx-swift"][0] == "problem"
-    assert f"{tmp_path}/mlx-swift, which lacks the edits" in findings["mlx-swift"][1]
+    findings = conflicts(tmp_path, project(local("../mlx-swift")))
+    assert f"{tmp_path}/mlx-swift, which lacks the edits" in findings["mlx-swift"][0]
 
 
 MANIFEST = f"""// swift-tools-version: 6.0
@@ -172,33 +157,26 @@ let package = Package(
         .package(url: "{GITHUB}/apple/swift-numerics", exact: "1.0.2"),
         // .package(url: "{GITHUB}/johnmai-dev/jinja", from: "1.0.0"),
     ],
-    targets: [.executableTarget(name: "App"), .target(name: "Jinja")],
+    targets: [.executableTarget(name: "App")],
     swiftLanguageModes: [.v5])
 fatalError("this is a program")
 """
 
 
 def test_a_manifest_is_read_and_not_run(tmp_path):
-    findings = findings_of(tmp_path, {"Package.swift": MANIFEST})
-    assert {name: finding[0] for name, finding in findings.items()} == {
-        "Jinja": "problem",
-        "Package.swift": "problem",
-        "mlx-swift-lm": "warning",
-        "mlx-swift": "warning",
-        "swift-syntax": "problem",
-        "swift-numerics": "ok",
-    }
-    says(". ".join(findings["Package.swift"][1:]))
-    assert "509.0.0 ..< 510.0.0" in findings["swift-syntax"][1]
+    findings = conflicts(tmp_path, {"Package.swift": MANIFEST})
+    assert list(findings) == ["Package.swift", "swift-syntax"]
+    says(". ".join(findings["Package.swift"]))
+    assert "509.0.0 ..< 510.0.0" in findings["swift-syntax"][0]
 
 
 def test_a_language_that_the_compiler_does_not_build_is_a_problem(tmp_path):
     for mode, count in (("3.0", 1), ("5.0", 0), ("6.0", 0)):
-        findings = findings_of(tmp_path, project(configuration(SWIFT_VERSION=mode)))
+        findings = conflicts(tmp_path, project(configuration(SWIFT_VERSION=mode)))
         assert len(findings) == count
     swift = 'let package = Package(name: "A", swiftLanguageVersions: [.version("3")])'
-    [(status, what, _)] = findings_of(tmp_path, {"Package.swift": swift}).values()
-    assert (status, "Swift 3" in what) == ("problem", True)
+    [(what, _)] = conflicts(tmp_path, {"Package.swift": swift}).values()
+    assert "Swift 3" in what
 
 
 @pytest.mark.parametrize(
@@ -212,15 +190,15 @@ def test_a_language_that_the_compiler_does_not_build_is_a_problem(tmp_path):
     ],
 )
 def test_a_file_that_is_not_as_xcode_writes_it_is_told(tmp_path, name, text):
-    findings = findings_of(tmp_path, project() | {name: text})
+    findings = conflicts(tmp_path, project() | {name: text})
     assert list(findings) == [name]
-    assert "not read" in findings[name][1]
+    assert "not read" in findings[name][0]
 
 
 def test_the_first_form_of_resolved_versions_is_read(tmp_path):
-    old = {"repositoryURL": f"{GITHUB}/ml-explore/mlx-swift", "state": {"version": "0.31.6"}}
+    old = {"repositoryURL": f"{GITHUB}/ml-explore/mlx-swift", "state": {"version": "1.0.0"}}
     files = project() | {"Package.resolved": json.dumps({"object": {"pins": [old]}})}
-    assert findings_of(tmp_path, files)["mlx-swift"][0] == "warning"
+    assert list(conflicts(tmp_path, files)) == ["mlx-swift"]
 
 
 def test_a_folder_that_is_no_app_is_refused(tmp_path, run):
@@ -240,8 +218,8 @@ def test_the_exit_code_says_whether_something_collides(run, tmp_path, version, c
     verb = "cannot be added to this app until" if code else "can be added to this app"
     assert verb in result.output
     document = json.loads(run("doctor", folder, "--json").stdout)
-    assert document["collides"] == bool(code)
-    assert document["read"] == [PROJECT]
+    assert document["blocked"] == bool(code)
+    assert document["findings"][0]["name"] == PROJECT
 
 
 def configuration(**settings: str) -> str:
@@ -250,7 +228,7 @@ def configuration(**settings: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("settings", "collides"),
+    ("settings", "is_refused"),
     [
         ({"IPHONEOS_DEPLOYMENT_TARGET": "15.0"}, True),
         ({"IPHONEOS_DEPLOYMENT_TARGET": "17.0"}, False),
@@ -261,10 +239,10 @@ def configuration(**settings: str) -> str:
     ],
 )
 def test_a_project_for_older_systems_than_the_package_is_a_problem(
-    tmp_path, settings, collides
+    tmp_path, settings, is_refused
 ):
-    findings = findings_of(tmp_path, project(configuration(**settings)))
-    assert ([status for status, _, _ in findings.values()] == ["problem"]) == collides
+    findings = conflicts(tmp_path, project(configuration(**settings)))
+    assert (list(findings) == [PROJECT]) == is_refused
 
 
 def test_the_oldest_systems_are_those_of_the_generated_manifest():

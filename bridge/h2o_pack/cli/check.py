@@ -34,23 +34,20 @@ def doctor(*, app: Path | None, output: Path, out: Terminal) -> None:
     stops a package in that app, and how to solve it. It then exits with 1 if there is a
     problem, and with 2 if APP is not an app's folder. It runs nothing of the app.
     """
-    from h2o_pack.doctor.app import check_app, print_app
+    from h2o_pack.doctor.app import check_app
     from h2o_pack.doctor.checks import check_up
     from h2o_pack.doctor.finding import print_checkup
     from h2o_pack.doctor.machine import Surroundings
 
     if app is not None:
-        collisions = check_app(app)
-        out.show(collisions, lambda console: print_app(collisions, console))
-        if collisions.collides:
-            sys.exit(ExitCode.DIFFERENT)
-        return
-    with out.progress() as say:
-        say("looking at this machine")
-        checkup = check_up(Surroundings(output=output.absolute()))
-    out.show(checkup, lambda console: print_checkup(checkup, console))
+        checkup = check_app(app)
+    else:
+        with out.progress() as say:
+            say("looking at this machine")
+            checkup = check_up(Surroundings(output=output.absolute()))
+    out.show(checkup, lambda console: print_checkup(checkup, console, app))
     if checkup.blocked:
-        sys.exit(ExitCode.TOOL)
+        sys.exit(ExitCode.TOOL if app is None else ExitCode.DIFFERENT)
 
 
 @command(example="h2o-pack verify build/Demo")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -22,7 +22,7 @@ Status = Literal["ok", "warning", "problem", "not applicable"]
 class Finding:
     """The result of a check, and what to do about it."""
 
-    name: Annotated[str, doc("Name of the check.")]
+    name: Annotated[str, doc("Name of the check, or of the app's file or package.")]
     status: Annotated[
         Status,
         doc(
@@ -33,19 +33,29 @@ class Finding:
     what: Annotated[str, Meta(min_length=1), doc("Result of the check.")]
     remedy: Annotated[str, doc("What to do; empty if nothing is necessary.")] = ""
     blocks: Annotated[
-        bool, doc("Whether `h2o-pack ios` cannot work because of this finding.")
+        bool,
+        doc(
+            "Whether `h2o-pack ios` cannot work because of this finding, or a package cannot "
+            "be added to the app."
+        ),
     ] = False
 
 
 @dataclass(frozen=True)
 class Checkup(Result):
-    """The results of all checks of this machine."""
+    """The results of all checks of this machine, or of an app."""
 
     blocked: Annotated[
         bool,
-        doc("Whether `h2o-pack ios` cannot work on this machine; the exit code is then 5."),
+        doc(
+            "Whether `h2o-pack ios` cannot work on this machine, with exit code 5, or a "
+            "package cannot be added to the app, with exit code 1."
+        ),
     ] = field(init=False)
-    findings: Annotated[tuple[Finding, ...], doc("One finding per check, in a fixed order.")]
+    findings: Annotated[
+        tuple[Finding, ...],
+        doc("One finding per check, in a fixed order; of an app, its files and conflicts."),
+    ]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocked", any(finding.blocks for finding in self.findings))
@@ -59,9 +69,9 @@ def ok(what: str, name: str = "") -> Finding:
     return Finding(name, "ok", what)
 
 
-def warning(what: str, remedy: str, name: str = "") -> Finding:
+def warning(what: str, remedy: str) -> Finding:
     """Make a finding with status "warning": something may not work, or not well."""
-    return Finding(name, "warning", what, remedy)
+    return Finding("", "warning", what, remedy)
 
 
 def problem(what: str, remedy: str, name: str = "", *, blocks: bool = False) -> Finding:
@@ -72,35 +82,27 @@ def problem(what: str, remedy: str, name: str = "", *, blocks: bool = False) -> 
 STYLES = {"ok": "green", "warning": "dark_orange3", "problem": "red", "not applicable": "dim"}
 
 
-def print_checkup(checkup: Checkup, console: Console) -> None:
-    """Show a table, each remedy below its finding, and a summary."""
-    print_findings(checkup.findings, console)
-    caption(summary(checkup), console, "")
-
-
-def print_findings(findings: Iterable[Finding], console: Console) -> None:
-    """Show a table, each remedy below its finding."""
+def print_checkup(checkup: Checkup, console: Console, app: Path | None = None) -> None:
+    """Show a table, each remedy below its finding, and a summary; app: what was checked."""
     table = Table("check", "", "finding", box=None, pad_edge=False)
-    for finding in findings:
+    for finding in checkup.findings:
         text = Text(finding.what)
         if finding.remedy:
             text.append(f"\n{finding.remedy}", style="italic")
         table.add_row(finding.name, Text(finding.status, style=STYLES[finding.status]), text)
     console.print(table)
+    caption(summary(checkup, app), console, "")
 
 
-def counted(findings: Iterable[Finding]) -> str:
-    """Return the number of findings of each kind, as a sentence; "" without findings."""
-    counts: Counter[str] = Counter(finding.status for finding in findings)
-    kinds = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
-    return f"{kinds}. " if kinds else ""
-
-
-def summary(checkup: Checkup) -> str:
+def summary(checkup: Checkup, app: Path | None) -> str:
     """Return the number of findings of each kind, and what they mean."""
-    kinds = counted(checkup.findings)
+    counts: Counter[str] = Counter(finding.status for finding in checkup.findings)
+    kinds = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
+    works, fails = "`h2o-pack ios` works on this machine", "`h2o-pack ios` does not work"
+    if app is not None:
+        works = "A package of h2o-pack can be added to this app"
+        fails = "A package of h2o-pack cannot be added to this app"
     blocking = [finding.name for finding in checkup.findings if finding.blocks]
     if blocking:
-        names = ", ".join(blocking)
-        return f"{kinds}`h2o-pack ios` does not work until you solve this: {names}."
-    return f"{kinds}`h2o-pack ios` works on this machine."
+        return f"{kinds}. {fails} until you solve this: {', '.join(blocking)}."
+    return f"{kinds}. {works}."

@@ -305,14 +305,7 @@ def license_text(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known(Fact):
-    """A generated package, or a package that the copies in Vendor replace."""
-
-    modules: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shared(Known):
+class Shared(Fact):
     """A package that apps may use too; SwiftPM chooses one version: low <= version < high."""
 
     low: str
@@ -331,8 +324,7 @@ class RefusedPackage(Fact):
 class CoexistenceFile:
     """The content of coexistence.toml."""
 
-    own: tuple[Known, ...]
-    replaced: tuple[Known, ...]
+    replaced: tuple[Fact, ...]
     shared: tuple[Shared, ...]
     refused: tuple[RefusedPackage, ...]
 
