@@ -1,4 +1,4 @@
-"""Fills a package's Model/ and writes its manifest."""
+"""Fills a package's Model/ and lists its files in a manifest."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from h2o_pack.bundling.manifest import (
-    BundledFile,
-    Manifest,
-    SourceFile,
-    check_paths,
-    write,
-)
+from h2o_pack.bundling.manifest import BundledFile, Manifest, SourceFile, check_paths
 from h2o_pack.errors import ExitCode, Problems
 from h2o_pack.files.digests import (
     can_clone,
@@ -132,7 +126,7 @@ their transfer takes far longer than the round trip of a request."""
 
 
 def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manifest:
-    """Write the digests of all files' pieces into a package's manifest, and return it."""
+    """Return the manifest of Model/ with the digests of all files' pieces."""
     folder = package / MODEL_FOLDER
 
     def with_pieces(file: BundledFile, add: BarAdvance) -> BundledFile:
@@ -141,9 +135,7 @@ def add_pieces(package: Path, bundled: Manifest, say: ProgressReporter) -> Manif
 
     with say.bar("hashing pieces", bundled.size) as advance:
         files = tuple(in_parallel(with_pieces, bundled.files, advance))
-    manifest = replace(bundled, files=files, piece_size=PIECE_SIZE)
-    write(package, manifest)
-    return manifest
+    return replace(bundled, files=files, piece_size=PIECE_SIZE)
 
 
 def add_resolved(
@@ -170,15 +162,13 @@ def add_resolved(
         files[name] = BundledFile(
             name, len(written.content), sha256(written.content), sources=sources
         )
-    manifest = replace(
+    return replace(
         bundled,
         files=tuple(files[name] for name in sorted(files)),
         digest="",
         prompt_chunk=prompt_chunk,
         chat=resolved.chat,
     )
-    write(package, manifest, subfolder)
-    return manifest
 
 
 def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
@@ -193,9 +183,7 @@ def add_adapter(adapter: Adapter, package: Path, bundled: Manifest) -> Manifest:
         BundledFile(ADAPTER_CONFIG, config.stat().st_size, sha256_of(config)),
         BundledFile(ADAPTER, weights.stat().st_size, digest),
     )
-    manifest = replace(bundled, files=files, digest="")
-    write(package, manifest)
-    return manifest
+    return replace(bundled, files=files, digest="")
 
 
 def bundle(
@@ -206,7 +194,7 @@ def bundle(
     earlier: Path | None = None,
     subfolder: str = MODEL_FOLDER,
 ) -> Manifest:
-    """Put `model.files` into a package, downloaded if necessary; write the manifest.
+    """Put `model.files` into a package, downloaded if necessary; return their manifest.
 
     earlier: the package that this one replaces; its weights are taken over if they are the
     same. subfolder: the model's folder, in both packages. Every byte is compared with what the
@@ -247,9 +235,7 @@ def bundle(
     with say.bar(f"bundling {model.id}", sum(file.size for file in model.files)) as advance:
         placed = tuple(in_parallel(put, model.files, advance))
     compare(model, folder, sources, placed)
-    manifest = Manifest(model.id, placed, model.commit)
-    write(package, manifest, subfolder)
-    return manifest
+    return Manifest(model.id, placed, model.commit)
 
 
 def copied_bytes(model: Model, folder: Path, package: Path, earlier: Path | None) -> int:

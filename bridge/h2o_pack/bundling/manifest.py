@@ -10,19 +10,22 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from h2o_pack.errors import Problems, UserError, model_error
-from h2o_pack.files.lock import FORMAT, Digest, PreparedPrompt, damaged, read_record
+from h2o_pack.files.lock import FORMAT, Digest, damaged, read_record
 from h2o_pack.files.paths import (
     ADAPTER,
     ADAPTER_CONFIG,
     MODEL_FOLDER,
     MODEL_MANIFEST,
+    SHA256,
     why_unsafe,
 )
 from h2o_pack.resolved.chat import Chat
-from h2o_pack.results import Count
+from h2o_pack.results import Count, doc
 from h2o_pack.spec import PREFILL_STEP
 
 RESERVED = "resources"  # codesign treats such a folder as the bundle's own
@@ -107,6 +110,23 @@ class BundledFile:
     sha256: Digest
     pieces: tuple[Digest, ...] | None = None
     sources: tuple[SourceFile, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PreparedPrompt:
+    """The origin of a system prompt's caches."""
+
+    tokens: Annotated[Count, doc("Tokens with which every conversation begins.")]
+    chunk: Annotated[Count, doc("Tokens that the model read at once.")]
+    prompt: Annotated[Digest, doc("sha256 of the prompt's text.")]
+    template: Annotated[
+        str,
+        msgspec.Meta(pattern=f"^({SHA256.pattern})?$", max_length=64),
+        doc("sha256 of the chat template; empty without a template."),
+    ]
+    model: Annotated[Digest, doc("Digest of the model, from the manifest.")]
+    policy: Annotated[Digest, doc("sha256 of the caches' settings.")]
+    made_by: Annotated[str, doc("Programs that computed the caches, with their versions.")]
 
 
 @dataclass(frozen=True)

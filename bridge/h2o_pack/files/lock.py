@@ -12,7 +12,7 @@ import msgspec
 
 from h2o_pack.errors import UserError, output_error, version_error
 from h2o_pack.files.paths import MODEL_FOLDER, SHA256
-from h2o_pack.results import Count, doc
+from h2o_pack.results import doc
 from h2o_py.files import read_file
 
 NAME = "h2o-pack.lock.json"
@@ -56,23 +56,6 @@ class Vendored:
     offline: bool = False
 
 
-@dataclass(frozen=True)
-class PreparedPrompt:
-    """The origin of a system prompt's caches."""
-
-    tokens: Annotated[Count, doc("Tokens with which every conversation begins.")]
-    chunk: Annotated[Count, doc("Tokens that the model read at once.")]
-    prompt: Annotated[Digest, doc("sha256 of the prompt's text.")]
-    template: Annotated[
-        str,
-        msgspec.Meta(pattern=f"^({SHA256.pattern})?$", max_length=64),
-        doc("sha256 of the chat template; empty without a template."),
-    ]
-    model: Annotated[Digest, doc("Digest of the model, from the manifest.")]
-    policy: Annotated[Digest, doc("sha256 of the caches' settings.")]
-    made_by: Annotated[str, doc("Programs that computed the caches, with their versions.")]
-
-
 Folder = Annotated[
     str, msgspec.Meta(pattern=rf"^{MODEL_FOLDER}(/[A-Za-z0-9][A-Za-z0-9._-]*)?\Z")
 ]
@@ -83,8 +66,7 @@ class LockedModel:
     """A model of the package.
 
     folder: the model's folder in the package. commit: on the hub, "" for a local model. config,
-    kv, group_size: settings of its cache, including defaults. system_prompt: the prompt whose
-    caches are in the folder.
+    kv, group_size: settings of its cache, including defaults.
     """
 
     model: str
@@ -93,7 +75,6 @@ class LockedModel:
     commit: str = ""
     kv: str = "16"
     group_size: int = 64
-    system_prompt: PreparedPrompt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ run continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from h2o_pack.bundling.bundle import add_adapter, add_pieces, add_resolved, bundle
 from h2o_pack.bundling.delivery import AppSize, app_size
 from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.bundling.manifest import write as write_manifest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.lock import Vendored
@@ -131,10 +131,10 @@ def make_package(
             add_model(model, plan.spec.app.system, staging, output, say)
             for model in plan.models
         )
-        if plan.spec.app.system:
-            note_system_prompts(staging, manifests)
         if plan.spec.delivery.download:
             manifests = tuple(add_pieces(staging, manifest, say) for manifest in manifests)
+        for model, manifest in zip(plan.models, manifests, strict=True):
+            write_manifest(staging, manifest, model.folder)
     folder = output.resolve()
     return PackageResult(
         plan, folder, tuple(files), app, replaced, manifests=manifests, notes=notes
@@ -162,17 +162,6 @@ def add_model(
     if system:
         manifest = add_system_prompt(plan, system, staging, manifest, output, say)
     return manifest
-
-
-def note_system_prompts(staging: Path, manifests: Sequence[Manifest]) -> None:
-    """Write the origin of the system prompt's caches into the lock."""
-    record = lock.read(staging)
-    models = tuple(
-        replace(model, system_prompt=manifest.system_prompt)
-        for model, manifest in zip(record.models, manifests, strict=True)
-    )
-    record = replace(record, models=models)
-    write.write_files(staging, {lock.NAME: record.to_json()})
 
 
 def fill_vendor(package: Path, upstream: Path | Origin, say: ProgressReporter) -> Vendored:

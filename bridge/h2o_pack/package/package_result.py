@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from h2o_pack.bundling.delivery import AppSize
-from h2o_pack.bundling.manifest import Manifest
+from h2o_pack.bundling.manifest import Manifest, PreparedPrompt
 from h2o_pack.choice.choice import Choice, print_chosen
-from h2o_pack.files.lock import EditedFile, PreparedPrompt, Vendored
+from h2o_pack.files.lock import EditedFile, Vendored
 from h2o_pack.files.paths import APP_FOLDER, SYSTEM_PROMPT, from_here
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import Adapter

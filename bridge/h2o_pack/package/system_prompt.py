@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from h2o_pack.bundling import manifest
-from h2o_pack.bundling.manifest import BundledFile, Manifest
+from h2o_pack.bundling.manifest import BundledFile, Manifest, PreparedPrompt
 from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import UserError, memory_error, model_error, usage_error
 from h2o_pack.files.digests import sha256_of
-from h2o_pack.files.lock import PreparedPrompt, sha256
+from h2o_pack.files.lock import sha256
 from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.text import read_text
 from h2o_pack.hub.resolve import read_small
@@ -152,9 +152,7 @@ def add_system_prompt(
     else:
         say("the caches of the system prompt are up to date")
     file = BundledFile(SYSTEM_PROMPT, target.stat().st_size, sha256_of(target))
-    whole = replace(bundled, files=(*bundled.files, file), system_prompt=record)
-    manifest.write(package, whole, plan.folder)
-    return whole
+    return replace(bundled, files=(*bundled.files, file), system_prompt=record)
 
 
 def keep(

@@ -375,10 +375,7 @@ def records(record: lock.LockedModel, bundled: Manifest) -> Iterator[Difference]
             f"names the commit {bundled.commit or 'none'}, but the lock names {record.commit}"
         )
         yield Difference("records", path, "other", what)
-    if bundled.system_prompt != record.system_prompt:
-        what = "has a system prompt that differs from the lock's"
-        yield Difference("records", path, "other", what)
-    elif bundled.system_prompt and bundled.system_prompt.model != bundled.digest:
+    if bundled.system_prompt and bundled.system_prompt.model != bundled.digest:
         what = "has caches of a system prompt that another model computed"
         yield Difference("records", path, "other", what)
 

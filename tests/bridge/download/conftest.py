@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from h2o_pack import assets
-from h2o_pack.bundling import bundle
+from h2o_pack.bundling import bundle, manifest
 from h2o_pack.files.paths import MODEL_MANIFEST
 from h2o_pack.files.write import write_files
 from h2o_pack.progress import silent
@@ -52,8 +52,8 @@ class Downloads:
         for place in (folder, package):
             shutil.rmtree(place, ignore_errors=True)
         write_files(folder, self.files)
-        manifest = bundle.bundle(local(folder), package)
-        bundle.add_pieces(package, manifest, silent)
+        bundled = bundle.bundle(local(folder), package)
+        manifest.write(package, bundle.add_pieces(package, bundled, silent))
         self.hub.repositories.clear()
         self.hub.add("me/model", dict(files))
 

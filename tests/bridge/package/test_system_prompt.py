@@ -166,12 +166,11 @@ def test_the_prompt_is_read_in_the_chunks_of_the_app(package, tmp_path):
         assert mx.array_equal(cache.arrays[0], expected.arrays[0])
 
 
-def test_manifest_lock_result_and_swift_say_what_they_were_computed_from(package, tmp_path):
+def test_manifest_result_and_swift_say_what_they_were_computed_from(package, tmp_path):
     document = schemas.check(json.loads(package("--json").stdout), "ios")
-    bundled, record = manifest.read(tmp_path / "Demo"), lock.read(tmp_path / "Demo")
+    bundled = manifest.read(tmp_path / "Demo")
     prompt = bundled.system_prompt
     assert prompt is not None
-    assert record.models[0].system_prompt == prompt
     [model] = document["models"]
     assert model["system_prompt"] == vars(prompt)
     assert prompt.prompt == lock.sha256(TEXT.encode())
@@ -200,10 +199,8 @@ def test_the_same_prompt_is_not_read_again(package, demo, loads):
 def test_another_prompt_policy_or_model_is_read(package, demo, loads, change):
     before = manifest.read(demo).system_prompt
     package(**change)
-    after = manifest.read(demo)
     assert len(loads) == 1
-    assert after.system_prompt != before
-    assert lock.read(demo).models[0].system_prompt == after.system_prompt
+    assert manifest.read(demo).system_prompt != before
 
 
 def test_another_template_is_read(package, loads, tmp_path):
@@ -231,31 +228,17 @@ def test_a_damaged_file_is_noticed_and_computed_again(package, demo, loads, run)
 def test_it_leaves_with_the_option(ios, demo):
     ios("--name", "Demo", max_kv=64)
     assert SYSTEM_PROMPT not in names(demo / "Model")
-    assert lock.read(demo).models[0].system_prompt is None
+    assert manifest.read(demo).system_prompt is None
 
 
-@pytest.mark.parametrize(
-    ("parts", "key", "what"),
-    [
-        (["lock"], "prompt", "has a system prompt that differs from the lock's"),
-        (["manifest"], "prompt", "has a system prompt that differs from the lock's"),
-        (
-            ["lock", "manifest"],
-            "model",
-            "has caches of a system prompt that another model computed",
-        ),
-    ],
-)
-def test_records_of_other_prompts_or_models_are_a_difference(demo, run, parts, key, what):
-    for part in parts:
-        path = demo / {"lock": lock.NAME, "manifest": "Model/manifest.json"}[part]
-        document = json.loads(path.read_text("utf-8"))
-        entry = document["models"][0] if part == "lock" else document
-        entry["system_prompt"][key] = "0" * 64
-        path.write_text(json.dumps(document), "utf-8")
+def test_caches_that_another_model_computed_are_a_difference(demo, run):
+    path = demo / "Model/manifest.json"
+    document = json.loads(path.read_text("utf-8"))
+    document["system_prompt"]["model"] = "0" * 64
+    path.write_text(json.dumps(document), "utf-8")
     result = run("verify", demo)
     assert result.exit_code == ExitCode.DIFFERENT
-    assert what in result.stdout
+    assert "has caches of a system prompt that another model computed" in result.stdout
 
 
 @pytest.mark.parametrize("run_only", [(), ("--dry-run",)], ids=["made", "planned"])
