@@ -10,13 +10,12 @@ import importlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
-import mlx.utils as mlx_utils
 
 from h2o_pack.chat.events import Stop, TextEvent, ThoughtEvent, UsageEvent
 from h2o_pack.chat.model import ChatModel
@@ -207,7 +206,7 @@ class Conversation:
         for length in [*chunks[:-1], 0]:
             if begin and len(state.unread) == begin and snapshot is None:
                 before = State(0, list(state.steps), list(state.unread), state.pinned)
-                snapshot = before, copied(self.caches)
+                snapshot = before, deepcopy(self.caches)
             if stopped() or not length:
                 break
             on_read(total - len(state.unread), total)
@@ -345,29 +344,6 @@ def read(model: Any, caches: list[Any], ids: Sequence[int]) -> None:
     """Let a model read ids at once."""
     model(mx.array([list(ids)]), cache=caches)
     mx.eval([cache.state for cache in caches])
-
-
-def copied(caches: list[Any]) -> list[Any]:
-    """Return independent copies of caches."""
-    return [copied_cache(cache) for cache in caches]
-
-
-def copied_cache(cache: Any) -> Any:
-    """Return an independent copy of a cache: mlx_lm's caches write into their arrays."""
-    if isinstance(cache, H2OKVCache):
-        return cache.copy()
-    twin = copy(cache)
-    for name, value in vars(cache).items():
-        if name == "caches":
-            setattr(twin, name, type(value)(map(copied_cache, value)))
-        else:
-            setattr(twin, name, mlx_utils.tree_map(copied_array, value))
-    return twin
-
-
-def copied_array(value: Any) -> Any:
-    """Return a new array for an array, and any other value itself."""
-    return mx.array(value) if isinstance(value, mx.array) else value
 
 
 def members(caches: Sequence[Any]) -> list[Any]:
