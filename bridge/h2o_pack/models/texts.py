@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from h2o_pack.errors import (
@@ -39,6 +39,7 @@ from h2o_pack.models.trial import attempt
 from h2o_pack.naming import one_line
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 KEY = "chat_template"
@@ -180,6 +181,12 @@ def sandbox() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+@lru_cache(maxsize=8)
+def compiled(source: str) -> Template:
+    """Return a template that renders; TemplateSyntaxError if it cannot be parsed."""
+    return sandbox().from_string(source)
+
+
 LONGEST_RENDERING = 4 << 20
 """Characters of a rendered conversation."""
 TODAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -201,7 +208,7 @@ def renderings(
     from jinja2 import TemplateError, TemplateSyntaxError
 
     try:
-        template = sandbox().from_string(source)
+        template = compiled(source)
     except TemplateSyntaxError as error:
         what = f"line {error.lineno}: {error.message}"
         return [{"text": None, "kind": UNPARSED, "error": what} for _ in chats]

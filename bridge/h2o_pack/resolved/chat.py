@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 from h2o_pack.errors import shown
-from h2o_pack.models.texts import EOS, first_difference, sandbox, token_text
+from h2o_pack.models.texts import EOS, ChatTemplate, first_difference, renderings, token_text
 
-REPLY, OTHER_REPLY = "zqxjk", "vwpfh"
+REPLY, USER, NEXT_USER = "zqxjk", "kqzvu", "uvzkq"
+SYSTEM, THOUGHT, RESULT = "sjzxq", "tqvzj", "rzvxq"
 """Words that no template contains."""
-USER, NEXT_USER, SYSTEM, THOUGHT, RESULT = "kqzvu", "uvzkq", "sjzxq", "tqvzj", "rzvxq"
 TOOL = {
     "type": "function",
     "function": {
@@ -113,12 +112,12 @@ def describe_chat(
     """
     if source is None:
         return Described(Chat(stops=tuple(sorted(set(own)))))
-    template = Rendered(source, special)
+    template = ChatTemplate(source, "", special)
     thinking = find_thinking(template)
     stops, stop_texts, remark = find_end(template, tokens, own)
     chat = Chat(
         template=True,
-        system=SYSTEM in (template.of([system(SYSTEM), user(USER)]) or ""),
+        system=SYSTEM in (text_of(template, [system(SYSTEM), user(USER)]) or ""),
         tools=takes_tools(template),
         thinking=thinking,
         drops_thoughts=thinking is not None and drops_thoughts(template),
@@ -147,55 +146,29 @@ def reply(text: str, **fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **fields}
 
 
-class Rendered:
-    """A chat template that renders conversations."""
+def text_of(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    prompt: bool = False,
+    tools: list[dict[str, Any]] | None = None,
+    variables: Mapping[str, Any] = MappingProxyType({}),
+) -> str | None:
+    """Return the text of messages; None if the template refuses them.
 
-    def __init__(self, source: str, special: Mapping[str, str]) -> None:
-        self.source = source
-        self._special = special
-        self._environment = sandbox()
-        self._template = self._environment.from_string(source)
-
-    @cached_property
-    def variables(self) -> tuple[str, ...]:
-        """The names that the template reads and does not set, sorted."""
-        from jinja2 import meta
-
-        return tuple(
-            sorted(meta.find_undeclared_variables(self._environment.parse(self.source)))
-        )
-
-    def of(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        prompt: bool = False,
-        tools: list[dict[str, Any]] | None = None,
-        variables: Mapping[str, Any] = MappingProxyType({}),
-    ) -> str | None:
-        """Return the text of messages; None if the template refuses them.
-
-        prompt: whether the beginning of a reply follows. variables: further variables of the
-        template.
-        """
-        values = {
-            "documents": None,
-            "strftime_now": lambda _format: "today",
-            **self._special,
-            **variables,
-        }
-        try:
-            return self._template.render(
-                messages=messages, tools=tools, add_generation_prompt=prompt, **values
-            )
-        except Exception:  # noqa: BLE001 - a template's code may raise anything
-            return None
+    prompt: whether the beginning of a reply follows. variables: further variables of the
+    template.
+    """
+    chat = {"messages": messages, "add_generation_prompt": prompt, "tools": tools, **variables}
+    [result] = renderings(template.source, template.special, [chat])
+    return result["text"]
 
 
-def takes_tools(template: Rendered) -> bool:
+def takes_tools(template: ChatTemplate) -> bool:
     """Whether the template writes a tool, a call of it and its result."""
-    described = template.of([user(USER)], tools=[TOOL])
-    answered = template.of(
+    described = text_of(template, [user(USER)], tools=[TOOL])
+    answered = text_of(
+        template,
         [
             user(USER),
             reply("", tool_calls=[CALL]),
@@ -212,16 +185,18 @@ def takes_tools(template: Rendered) -> bool:
     return "find_xq" in (described or "") and RESULT in (answered or "")
 
 
-def drops_thoughts(template: Rendered) -> bool:
+def drops_thoughts(template: ChatTemplate) -> bool:
     """Whether a reply's thoughts are not in the text of later turns."""
     later = [user(NEXT_USER)]
-    with_thoughts = template.of([user(USER), reply(REPLY, reasoning_content=THOUGHT), *later])
-    return with_thoughts is not None and with_thoughts == template.of(
-        [user(USER), reply(REPLY), *later]
+    with_thoughts = text_of(
+        template, [user(USER), reply(REPLY, reasoning_content=THOUGHT), *later]
+    )
+    return with_thoughts is not None and with_thoughts == text_of(
+        template, [user(USER), reply(REPLY), *later]
     )
 
 
-def find_thinking(template: Rendered) -> Thinking | None:
+def find_thinking(template: ChatTemplate) -> Thinking | None:
     """Return the marks of thoughts, and the switch; None if the model does not think."""
     ways = (written_marks, opened_marks, removed_marks, required_marks)
     marks = next(chain.from_iterable(find(template) for find in ways), None)
@@ -230,10 +205,10 @@ def find_thinking(template: Rendered) -> Thinking | None:
     return Thinking(*marks, find_switch(template))
 
 
-def written_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+def written_marks(template: ChatTemplate) -> Iterator[tuple[str, str]]:
     """Yield the marks that the template writes around the thoughts of a reply."""
     for name in THOUGHT_FIELDS:
-        text = template.of([user(USER), reply(REPLY, **{name: THOUGHT})]) or ""
+        text = text_of(template, [user(USER), reply(REPLY, **{name: THOUGHT})]) or ""
         before, found, after = text.partition(THOUGHT)
         if not found or REPLY not in after:
             continue
@@ -245,52 +220,53 @@ def written_marks(template: Rendered) -> Iterator[tuple[str, str]]:
             yield opening[1], closing[1]
 
 
-def opened_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+def opened_marks(template: ChatTemplate) -> Iterator[tuple[str, str]]:
     """Yield the marks with which the template begins a reply, with any setting of a switch."""
     for variables in settings(template):
         texts = [
-            template.of([user(USER)], prompt=p, variables=variables) or ""
+            text_of(template, [user(USER)], prompt=p, variables=variables) or ""
             for p in (False, True)
         ]
         beginning = texts[1][first_difference(*texts) :]
         yield from (pair for pair in MARKS if pair[0] in beginning)
 
 
-def required_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+def required_marks(template: ChatTemplate) -> Iterator[tuple[str, str]]:
     """Yield the marks that the template's own instructions tell the model to use."""
     for variables in settings(template):
-        text = template.of([user(USER)], variables=variables) or ""
+        text = text_of(template, [user(USER)], variables=variables) or ""
         instructions = text.partition(USER)[0]
         yield from (pair for pair in MARKS if all(mark in instructions for mark in pair))
 
 
-def removed_marks(template: Rendered) -> Iterator[tuple[str, str]]:
+def removed_marks(template: ChatTemplate) -> Iterator[tuple[str, str]]:
     """Yield the marks whose content the template removes from an earlier reply."""
     for begin, end in MARKS:
         written = f"{begin}\n{THOUGHT}\n{end}\n\n{REPLY}"
-        text = template.of([user(USER), reply(written), user(NEXT_USER)])
+        text = text_of(template, [user(USER), reply(written), user(NEXT_USER)])
         if text is not None and REPLY in text and THOUGHT not in text:
             yield begin, end
 
 
-def switches(template: Rendered) -> tuple[str, ...]:
+def switches(template: ChatTemplate) -> tuple[str, ...]:
     """Return the template's variables that may turn thinking on and off."""
     names = (name for name in template.variables if "think" in name.lower())
     return tuple(name for name in names if "budget" not in name.lower())
 
 
-def settings(template: Rendered) -> Iterator[dict[str, bool]]:
+def settings(template: ChatTemplate) -> Iterator[dict[str, bool]]:
     """Yield the settings of the switches: none, and each of them on and off."""
     yield {}
     yield from ({name: on} for name in switches(template) for on in (True, False))
 
 
-def find_switch(template: Rendered) -> str | None:
+def find_switch(template: ChatTemplate) -> str | None:
     """Return the variable that turns thinking on and off; None if there is none."""
     for name in switches(template):
         for messages in ([user(USER)], [system(SYSTEM), user(USER)]):
             texts = [
-                template.of(messages, prompt=True, variables={name: on}) for on in (True, False)
+                text_of(template, messages, prompt=True, variables={name: on})
+                for on in (True, False)
             ]
             if None not in texts and texts[0] != texts[1]:
                 return name
@@ -298,17 +274,17 @@ def find_switch(template: Rendered) -> str | None:
 
 
 def find_end(
-    template: Rendered, tokens: Mapping[str, int], own: list[int]
+    template: ChatTemplate, tokens: Mapping[str, int], own: list[int]
 ) -> tuple[tuple[int, ...], tuple[str, ...], str]:
     """Return the ids and the texts that end a reply, and a note for the user or "".
 
     tokens, own: see `describe_chat`.
     """
     exchange = [user(USER), reply(REPLY)]
-    alone = after(REPLY, template.of(exchange) or "")
-    between, found, _ = after(REPLY, template.of([*exchange, user(NEXT_USER)]) or "").partition(
-        NEXT_USER
-    )
+    alone = after(REPLY, text_of(template, exchange) or "")
+    between, found, _ = after(
+        REPLY, text_of(template, [*exchange, user(NEXT_USER)]) or ""
+    ).partition(NEXT_USER)
     between = between if found else ""
     stops = set(own)
     names = {number: name for name, number in tokens.items()}
