@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from h2o_pack.bundling.bundle import Need, check_space
 from h2o_pack.choice.choose import Criteria, choose
-from h2o_pack.config_errors import user_errors
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.lock import sha256
 from h2o_pack.files.text import parse_object
@@ -19,7 +17,12 @@ from h2o_pack.models.files import SAMPLING_FILE, local_file
 from h2o_pack.models.loading import try_model
 from h2o_pack.models.texts import license_remark
 from h2o_pack.package.prepare import prepare, read_model
-from h2o_pack.package.system_prompt import check_memory, load_bundled, pinning
+from h2o_pack.package.system_prompt import (
+    check_memory,
+    load_bundled,
+    make_caches,
+    policy_digest,
+)
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
 from h2o_pack.resolved.chat import Chat
@@ -79,21 +82,7 @@ class ChatModel:
 
     def make_caches(self, pinned: int) -> list[Any]:
         """Make caches that never evict the first `pinned` tokens; UserError if too many."""
-        from h2o_py.errors import H2OScoresMissingWarning
-        from h2o_py.models import make_h2o_cache
-
-        config = self.plan.cache
-        with pinning(pinned), user_errors("chat"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", H2OScoresMissingWarning)
-            if pinned and config.evicts:
-                config = replace(config, pinned=(*config.pinned, (0, pinned)))
-            return make_h2o_cache(
-                self.model,
-                config,
-                kv=self.plan.storage.name,
-                group_size=self.plan.storage.group_size,
-                budgets=self.plan.budgets,
-            )
+        return make_caches(self.model, self.plan, pinned)
 
     def describe(self) -> str:
         """Say in one line which model this is and what its caches keep."""
@@ -133,7 +122,7 @@ def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatMo
         model, wrapper = load_bundled(own)
         sampling = sampling_of(own, plan.model.id)
     contents = {file: sha256(written.content) for file, written in resolved.written.items()}
-    about = [plan.model.id, plan.model.weights.bytes, contents, settings_of(plan)]
+    about = [plan.model.id, plan.model.weights.bytes, contents, policy_digest(plan)]
     return ChatModel(
         plan,
         model,
@@ -182,12 +171,6 @@ def place_files(plan: ModelPlan, folder: Path, resolved: Resolved, target: Path)
 
         (target / ADAPTER_CONFIG).write_text(adapter.to_json(), encoding="utf-8")
         (target / ADAPTER).symlink_to((adapter.folder / WEIGHTS).resolve())
-
-
-def settings_of(plan: ModelPlan) -> object:
-    """Return the settings that decide which rows are kept and how."""
-    budgets = None if plan.budgets is None else plan.budgets.to_dict()
-    return [plan.cache.to_dict(), plan.storage.name, plan.storage.group_size, budgets]
 
 
 def sampling_of(folder: Path, where: str) -> Sampling:

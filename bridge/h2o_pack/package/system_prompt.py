@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -214,11 +215,15 @@ def load_bundled(folder: Path) -> tuple[Any, Any]:
 
 
 def make_caches(model: Any, plan: ModelPlan, tokens: int) -> list[Any]:
-    """Make caches like those of a session, which pin the prompt."""
+    """Make caches like those of a session that pin the first tokens; UserError if too many."""
+    from h2o_py.errors import H2OScoresMissingWarning
     from h2o_py.models import make_h2o_cache
 
-    with pinning(tokens):
-        config = replace(plan.cache, pinned=(*plan.cache.pinned, (0, tokens)))
+    config = plan.cache
+    with pinning(tokens), warnings.catch_warnings():
+        warnings.simplefilter("ignore", H2OScoresMissingWarning)
+        if tokens:
+            config = replace(config, pinned=(*config.pinned, (0, tokens)))
         return make_h2o_cache(
             model,
             config,
