@@ -206,22 +206,8 @@ def bundle(
     if earlier is not None:  # a link would lead to files that are not the package's own
         has_link = obstacle_above(earlier, f"{subfolder}/{MODEL_MANIFEST}")
         earlier = None if has_link else earlier / subfolder
-    if model.folder is None:
-        from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
-
-        cache = hub_cache()
-        absent = missing(model)
-        check_space(
-            [
-                Need(cache, still_to_come(model, absent), "the hub's cache"),
-                Need(package, copied_bytes(model, cache, package, earlier), "the package"),
-            ]
-        )
-        folder = download(model, absent, say)
-    else:
-        folder = model.folder
-        size = copied_bytes(model, folder, package, earlier)
-        check_space([Need(package, size, "the package")])
+    copies = Need(package, copied_bytes(model, package, earlier), "the package")
+    folder = fetched(model, say, copies)
     sources = {file.path: local_file(folder, file.path) for file in model.files}
     target = package / subfolder
     target.mkdir(parents=True)
@@ -238,9 +224,28 @@ def bundle(
     return Manifest(model.id, placed, model.commit)
 
 
-def copied_bytes(model: Model, folder: Path, package: Path, earlier: Path | None) -> int:
+def fetched(model: Model, say: ProgressReporter, *needs: Need) -> Path:
+    """Return the folder with a model's files, downloaded if necessary.
+
+    needs: the space that is needed besides that of the download. Raises UserError: too little
+    space, or an error of the hub.
+    """
+    if model.folder is not None:
+        check_space(needs)
+        return model.folder
+    from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
+
+    absent = missing(model)
+    check_space([Need(hub_cache(), still_to_come(model, absent), "the hub's cache"), *needs])
+    return download(model, absent, say)
+
+
+def copied_bytes(model: Model, package: Path, earlier: Path | None) -> int:
     """Return the bytes to copy; files that are taken over or share blocks need no space."""
-    if can_clone(existing(folder), existing(package)):
+    from huggingface_hub import constants  # this import takes no time
+
+    origin = model.folder or Path(constants.HF_HUB_CACHE)
+    if can_clone(existing(origin), existing(package)):
         return 0
     return sum(file.size for file in model.files if not may_be_taken_over(file, earlier))
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from h2o_pack.bundling.bundle import Need, check_space
+from h2o_pack.bundling.bundle import fetched
 from h2o_pack.choice.choose import Criteria, choose
-from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files.lock import sha256
 from h2o_pack.files.text import parse_object
 from h2o_pack.models.files import SAMPLING_FILE, local_file
 from h2o_pack.models.loading import try_model
 from h2o_pack.models.texts import license_remark
-from h2o_pack.package.prepare import prepare, read_model
+from h2o_pack.package.prepare import prepare, resolved_files
 from h2o_pack.package.system_prompt import (
     check_memory,
     load_bundled,
@@ -113,7 +112,8 @@ def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatMo
     plan = planned(spec, criteria, say)
     if plan.cache.evicts:
         check_memory(plan.memory)
-    folder, resolved = fetched(plan, say)
+    folder = fetched(plan.model, say)
+    resolved = resolved_files(plan, replace(plan.model, folder=folder))
     with tempfile.TemporaryDirectory(prefix="h2o-pack-") as name:
         own = Path(name)
         place_files(plan, folder, resolved, own)
@@ -133,26 +133,6 @@ def load(spec: PackageSpec, criteria: Criteria, say: ProgressReporter) -> ChatMo
         sha256(json.dumps(about, sort_keys=True).encode()),
         remarks_of(plan),
     )
-
-
-def fetched(plan: ModelPlan, say: ProgressReporter) -> tuple[Path, Resolved]:
-    """Return the folder with a model's files, downloaded if necessary, and what they say."""
-    model, resolved = plan.model, plan.source.resolved
-    folder = model.folder
-    if folder is None:
-        from h2o_pack.hub.download import download, hub_cache, missing, still_to_come
-
-        absent = missing(model)
-        check_space([Need(hub_cache(), still_to_come(model, absent), "the hub's cache")])
-        folder = download(model, absent, say)
-    resolved = resolved or read_model(replace(model, folder=folder))[1]
-    if resolved is None:
-        raise UserError(
-            f"the hub cannot be reached to read the files of {model.id}",
-            "Run the command again when the hub can be reached.",
-            code=ExitCode.NETWORK,
-        )
-    return folder, resolved
 
 
 def place_files(plan: ModelPlan, folder: Path, resolved: Resolved, target: Path) -> None:

@@ -17,7 +17,7 @@ from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.files import lock, write
 from h2o_pack.files.lock import Vendored
 from h2o_pack.models.loading import try_model
-from h2o_pack.package.prepare import read_model
+from h2o_pack.package.prepare import resolved_files
 from h2o_pack.package.render import AppState, render_files
 from h2o_pack.package.system_prompt import add_system_prompt
 from h2o_pack.parity.parity import try_texts
@@ -145,13 +145,7 @@ def add_model(
     plan: ModelPlan, system: str, staging: Path, output: Path, say: ProgressReporter
 ) -> Manifest:
     """Put one model into the package; unchanged files of the earlier package are linked."""
-    resolved = plan.source.resolved or read_model(plan.model)[1]
-    if resolved is None:
-        raise UserError(
-            f"the hub cannot be reached to read the files of {plan.model.id}",
-            remedy="Run the command again when the hub can be reached.",
-            code=ExitCode.NETWORK,
-        )
+    resolved = resolved_files(plan, plan.model)
     manifest = bundle(plan.model, staging, say, earlier=output, subfolder=plan.folder)
     say(f"trying {plan.model.id}")
     try_model(plan.model, staging / plan.folder)

@@ -17,7 +17,7 @@ from h2o_pack.bundling.delivery import check_app_size
 from h2o_pack.bundling.manifest import RESERVED, folded
 from h2o_pack.config_errors import flag
 from h2o_pack.devices.catalogue import Device, named_devices
-from h2o_pack.errors import Problems
+from h2o_pack.errors import Problems, network_error
 from h2o_pack.files import lock
 from h2o_pack.files.paths import MODEL_FOLDER
 from h2o_pack.hub.resolve import find_model, read_small
@@ -103,6 +103,21 @@ def read_model(model: Model) -> tuple[ModelTexts, Resolved | None]:
         return ModelTexts(), None
     texts = read_texts(files, model)
     return texts, resolve_files(model, texts, files)
+
+
+def resolved_files(plan: ModelPlan, model: Model) -> Resolved:
+    """Return what Python resolves of a planned model's files.
+
+    model: that of the plan, or the same with a folder. Raises UserError: the plan was made
+    without the files, and the hub still cannot be reached.
+    """
+    resolved = plan.source.resolved or read_model(model)[1]
+    if resolved is None:
+        raise network_error(
+            f"the hub cannot be reached to read the files of {model.id}",
+            "Run the command again when the hub can be reached.",
+        )
+    return resolved
 
 
 def plan_package(
