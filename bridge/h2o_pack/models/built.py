@@ -389,45 +389,18 @@ def misfit(value: Any, hint: Any, name: str = "") -> str:
     return "" if fits else wanted
 
 
-def shapes(folder: str) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the shapes of the tensors in a model's files, and of the tensors that it needs.
-
-    mlx_lm's own code converts names and shapes. folder: contains config.json, and files of
-    tensors whose elements are all 0 (`loading.write_hollow`).
-    """
-    given_shapes: dict[str, tuple[int, ...]] = {}
-
-    def classes(config: dict[str, Any]) -> tuple[type, type]:
-        model, arguments = utils._get_classes(config)  # noqa: SLF001  this function wraps it
-
-        class Described(model):  # type: ignore[misc, valid-type]
-            def load_weights(self, weights: Any, **_: Any) -> Any:
-                given_shapes.update({name: array.shape for name, array in weights})
-                return self
-
-        return Described, arguments
-
-    try:
-        model, _ = utils.load_model(
-            Path(folder), lazy=True, strict=False, get_model_classes=classes
-        )
-    except (Exception, SystemExit) as error:
-        raise unreadable(CONFIG, f"{CANNOT_BUILD}: {in_one_line(error)}") from error
-    parameters: Any = tree_flatten(model.parameters())
-    needed_shapes = {
-        name: array.shape for name, array in parameters if isinstance(array, mx.array)
-    }
-    return {"given": given_shapes, "needed": needed_shapes}
-
-
 def arguments(folder: str) -> dict[str, Any]:
     """Return the arguments with which mlx_lm builds a model, and what it builds from them.
 
-    folder: as in `shapes`; without tensors, "quantized" is empty. calls: for the model and its
-    language model, the key of config.json whose object it reads ("" for the whole), the values
-    of its arguments after its own defaults, and the defaults of optional arguments. ropes: the
-    kinds of rotary embeddings. quantized: the settings of each quantized module, by path.
+    folder: contains config.json, and files of tensors whose elements are all 0
+    (`loading.write_hollow`); without tensors, "given" and "quantized" are empty. calls: for the
+    model and its language model, the key of config.json whose object it reads ("" for the
+    whole), the values of its arguments after its own defaults, and the defaults of optional
+    arguments. ropes: the kinds of rotary embeddings. given, needed: the shapes of the tensors
+    in the files, as mlx_lm's own code converts them, and of those that the model needs.
+    quantized: the settings of each quantized module, by path.
     """
+    given: dict[str, tuple[int, ...]] = {}
     calls: list[tuple[Any, Mapping[str, Any], dict[str, Any]]] = []
 
     def classes(config: dict[str, Any]) -> tuple[type, type]:
@@ -438,7 +411,8 @@ def arguments(folder: str) -> dict[str, Any]:
                 change = getattr(super(), "sanitize", None)
                 return change(weights) if change and weights else weights
 
-            def load_weights(self, *_: Any, **__: Any) -> Any:
+            def load_weights(self, weights: Any, **_: Any) -> Any:
+                given.update({name: array.shape for name, array in weights})
                 return self
 
         return Described, arguments
@@ -453,6 +427,7 @@ def arguments(folder: str) -> dict[str, Any]:
     whole = calls[0][1]
     inside = {id(value): key for key, value in whole.items()}
     leaves: Any = tree_flatten(model.leaf_modules(), is_leaf=Module.is_module)
+    parameters: Any = tree_flatten(model.parameters())
     return {
         "calls": [
             {"inside": inside.get(id(values), ""), "values": result, "defaults": defaults(kind)}
@@ -460,6 +435,10 @@ def arguments(folder: str) -> dict[str, Any]:
         ],
         "ropes": sorted(set(filter(None, map(rope_kind, model.modules())))),
         "context": context_of(config, model),
+        "given": given,
+        "needed": {
+            name: array.shape for name, array in parameters if isinstance(array, mx.array)
+        },
         "quantized": {
             path: {name: getattr(leaf, name) for name in ("group_size", "bits", "mode")}
             | ({"global_scale": True} if "global_scale" in leaf else {})

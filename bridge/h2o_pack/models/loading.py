@@ -23,8 +23,8 @@ def check_loads(contents: Contents) -> None:
     have another shape.
     """
     with hollow_model(contents.config, contents.tensors) as folder:
-        shapes = attempt("shapes", contents.id, folder=str(folder))
-    actual, expected = shapes["given"], shapes["needed"]
+        built = attempt("arguments", contents.id, folder=str(folder))
+    actual, expected = built["given"], built["needed"]
     problems = Problems(contents.id)
     for names, what in (
         (expected.keys() - actual.keys(), "the weights lack {names}"),

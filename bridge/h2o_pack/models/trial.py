@@ -32,7 +32,6 @@ TASKS = {
         "config.json and the headers of its tensors",
         "h2o_pack.models.built",
     ),
-    "shapes": ("mlx_lm", "config.json and the headers of its tensors", "h2o_pack.models.built"),
     "step": ("mlx_lm", "a step of the model", "h2o_pack.models.built"),
     "renderings": ("jinja2", "the chat template", "h2o_pack.models.texts"),
     "tokenizer": ("the tokenizers library", "tokenizer.json", "h2o_pack.models.loading"),
