@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
-from msgspec import inspect
 
 from h2o_pack.errors import ExitCode, Problems, UserError, nearest
 from h2o_py.files import read_file
@@ -138,36 +137,13 @@ def line_of(text: str, key: str, start: int = 1) -> int:
     return start
 
 
-def parse_toml(text: str, kind: type[File], where: str, blame: Blame = PART_OF_PACKAGE) -> File:
-    """Turn TOML into a `msgspec.Struct` or a mapping to structs, whose fields may be structs.
+def parse_toml(text: str, kind: type[File], where: str) -> File:
+    """Turn TOML of h2o-pack into a `msgspec.Struct` that forbids unknown fields.
 
     where: the name of the file in errors. Raises UserError, which names the entry: the text is
-    not TOML, or an entry does not have its type.
+    not TOML, or an entry is unknown or does not have its type.
     """
     try:
-        document = msgspec.toml.decode(text)
-        for place, key, names in unknown_keys(document, inspect.type_info(kind)):
-            what = f"{place} has an unknown key {key!r}"
-            raise blame.error(what, where, nearest(key, names))
-        return msgspec.convert(document, kind)
+        return msgspec.toml.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise blame.error(str(error), where) from None
-
-
-def unknown_keys(
-    value: Any, kind: inspect.Type, place: str = "$"
-) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the keys that a type does not have: the place, the key, and the known keys."""
-    if isinstance(kind, inspect.StructType) and isinstance(value, dict):
-        fields = {field.encode_name: field.type for field in kind.fields}
-        for key, part in value.items():
-            if key in fields:
-                yield from unknown_keys(part, fields[key], f"{place}.{key}")
-            else:
-                yield place, key, list(fields)
-    elif isinstance(kind, inspect.DictType) and isinstance(value, dict):
-        for key, part in value.items():
-            yield from unknown_keys(part, kind.value_type, f"{place}.{key}")
-    elif isinstance(kind, inspect.VarTupleType) and isinstance(value, list):
-        for i, part in enumerate(value):
-            yield from unknown_keys(part, kind.item_type, f"{place}[{i}]")
+        raise PART_OF_PACKAGE.error(str(error), where) from None
