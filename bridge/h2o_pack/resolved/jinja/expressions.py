@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from jinja2 import nodes
+from jinja2.compiler import operators
+from jinja2.tests import TESTS
 
 from h2o_pack.errors import shown
 from h2o_pack.resolved.jinja.names import KEYWORDS, UNDEFINED
@@ -54,34 +57,17 @@ def literal(text: str) -> str | None:
     return pieces[0] if len(pieces) == 1 else f"({' ~ '.join(pieces)})"
 
 
-OPERATORS = {
-    "eq": "==",
-    "ne": "!=",
-    "gt": ">",
-    "gteq": ">=",
-    "lt": "<",
-    "lteq": "<=",
-    "in": "in",
-    "notin": "not in",
+SYMBOLS = {
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.lt: "<",
+    operator.le: "<=",
 }
-COMPARISONS = {
-    "eq": "==",
-    "equalto": "==",
-    "==": "==",
-    "ne": "!=",
-    "!=": "!=",
-    "gt": ">",
-    "greaterthan": ">",
-    ">": ">",
-    "ge": ">=",
-    ">=": ">=",
-    "lt": "<",
-    "lessthan": "<",
-    "<": "<",
-    "le": "<=",
-    "<=": "<=",
-    "in": "in",
-}
+COMPARISONS = {name: SYMBOLS[test] for name, test in TESTS.items() if test in SYMBOLS}
+"""The operators of tests that compare, such as equalto, by the names of the tests."""
+COMPARISONS["in"] = "in"
 SAME_TESTS = (
     *("defined", "undefined", "none", "string", "mapping", "boolean", "float", "even", "odd"),
     *("callable", "true", "false"),
@@ -263,21 +249,17 @@ class Expressions(Values):
         """Write a negation."""
         return f"(not {self.truth(node.node)})"
 
-    def expr_neg(self, node: nodes.Neg) -> str:
-        """Write a negative number."""
-        return f"(-{self.expr(node.node)})"
+    def expr_neg(self, node: nodes.Neg | nodes.Pos) -> str:
+        """Write a number with a sign."""
+        return f"({node.operator}{self.expr(node.node)})"
 
-    def expr_pos(self, node: nodes.Pos) -> str:
-        """Write a number with its sign."""
-        return f"(+{self.expr(node.node)})"
+    expr_pos = expr_neg
 
-    def expr_sub(self, node: nodes.Sub) -> str:
-        """Write a difference."""
-        return f"({self.expr(node.left)} - {self.expr(node.right)})"
+    def expr_sub(self, node: nodes.Sub | nodes.Div) -> str:
+        """Write a difference or a quotient."""
+        return f"({self.expr(node.left)} {node.operator} {self.expr(node.right)})"
 
-    def expr_div(self, node: nodes.Div) -> str:
-        """Write a quotient."""
-        return f"({self.expr(node.left)} / {self.expr(node.right)})"
+    expr_div = expr_sub
 
     def expr_mul(self, node: nodes.Mul) -> str:
         """Write a product: repeating a text less than 0 times would end the app."""
@@ -311,8 +293,7 @@ class Expressions(Values):
         left, pairs = self.expr(node.expr), []
         for operand in node.ops:
             right = self.expr(operand.expr)
-            operator = {"in": "in", "notin": "not in", **OPERATORS}[operand.op]
-            pairs.append(f"({left} {operator} {right})")
+            pairs.append(f"({left} {operators[operand.op]} {right})")
             left = right
         return pairs[0] if len(pairs) == 1 else f"({' and '.join(pairs)})"
 

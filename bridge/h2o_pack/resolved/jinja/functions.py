@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import Any
 
 from jinja2 import nodes
@@ -170,17 +171,9 @@ class Functions(Expressions):
             return "h2o_spaces"
         return self.expr(node)
 
-    def method_strip(self, node: nodes.Call, value: nodes.Expr) -> str:
-        """Write text without characters at both ends."""
-        return self.stripped(node, value, "strip")
-
-    def method_lstrip(self, node: nodes.Call, value: nodes.Expr) -> str:
-        """Write text without characters at the beginning."""
-        return self.stripped(node, value, "lstrip")
-
-    def method_rstrip(self, node: nodes.Call, value: nodes.Expr) -> str:
-        """Write text without characters at the end."""
-        return self.stripped(node, value, "rstrip")
+    method_strip = partialmethod(stripped, name="strip")
+    method_lstrip = partialmethod(stripped, name="lstrip")
+    method_rstrip = partialmethod(stripped, name="rstrip")
 
     def method_title(self, node: nodes.Call, value: nodes.Expr) -> str:
         """Write text whose words begin with capitals."""
@@ -316,9 +309,7 @@ class Functions(Expressions):
             text if self.kind(value) == Kind.STRING or "h2o_text(" in text else f'("" ~ {text})'
         )
 
-    def filter_safe(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write a value's text: nothing is escaped in a chat template."""
-        return self.filter_string(node, value)
+    filter_safe = filter_string  # nothing is escaped in a chat template
 
     def filter_trim(self, node: nodes.Filter, value: nodes.Expr) -> str:
         """Write text without characters at its ends."""
@@ -331,11 +322,12 @@ class Functions(Expressions):
         return self.helped("h2o_words", self.printed(value))
 
     def filter_length(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write a length."""
+        """Write a length, a dictionary's pairs, or a number without its sign."""
         self.bound(node, (), node.name)
-        return f"({self.expr(value)} | length)"
+        name = "length" if node.name == "count" else node.name
+        return f"({self.expr(value)} | {name})"
 
-    filter_count = filter_length
+    filter_count = filter_items = filter_abs = filter_length
 
     def filter_replace(self, node: nodes.Filter, value: nodes.Expr) -> str:
         """Write text with other parts."""
@@ -381,16 +373,6 @@ class Functions(Expressions):
         """Write a list of elements: of keys if the value is a dictionary."""
         self.bound(node, (), node.name)
         return self.listed(value)
-
-    def filter_items(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write the keys and values of a dictionary."""
-        self.bound(node, (), node.name)
-        return f"({self.expr(value)} | items)"
-
-    def filter_reverse(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write elements in reverse order."""
-        self.bound(node, (), node.name)
-        return f"({self.elements(value)} | reverse)"
 
     def filter_sort(self, node: nodes.Filter, value: nodes.Expr) -> str:
         """Write sorted elements; equal ones keep their order."""
@@ -519,22 +501,12 @@ class Functions(Expressions):
         other = self.expr(found.get("default", nodes.Const(0)))
         return f"({self.expr(value)} | int({other}))"
 
-    def filter_abs(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write a number without its sign."""
-        self.bound(node, (), node.name)
-        return f"({self.expr(value)} | abs)"
-
     def filter_max(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write the largest or smallest element."""
-        self.bound(node, (), f"{node.name} with options")
+        """Write the largest or smallest element, a sum, or elements in reverse order."""
+        self.bound(node, (), node.name)
         return f"({self.elements(value)} | {node.name})"
 
-    filter_min = filter_max
-
-    def filter_sum(self, node: nodes.Filter, value: nodes.Expr) -> str:
-        """Write a sum."""
-        self.bound(node, (), "sum with options")
-        return f"({self.elements(value)} | sum)"
+    filter_min = filter_sum = filter_reverse = filter_max
 
     def filter_indent(self, node: nodes.Filter, value: nodes.Expr) -> str:
         """Write text whose lines are indented."""

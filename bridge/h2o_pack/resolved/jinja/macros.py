@@ -136,16 +136,4 @@ MACROS = {
     ),
     "h2o_spaces": f'{{% set h2o_spaces = "{SPACES}"\n%}}',
 }
-"""By name. A macro needs only those that stand after it."""
-NEEDS = {
-    "h2o_json": ("h2o_json_text", "h2o_text"),
-    "h2o_json_text": (),
-    "h2o_join": ("h2o_text",),
-    "h2o_text": ("h2o_shown",),
-    "h2o_shown": ("h2o_quoted",),
-    "h2o_quoted": (),
-    "h2o_title": (),
-    "h2o_words": ("h2o_spaces",),
-    "h2o_spaced": ("h2o_spaces",),
-    "h2o_spaces": (),
-}
+"""By name. A macro calls only those that stand after it."""

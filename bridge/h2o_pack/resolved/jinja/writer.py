@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from jinja2 import nodes
 
 from h2o_pack.resolved.jinja.expressions import PLAIN, literal
 from h2o_pack.resolved.jinja.functions import HIDDEN, Functions
-from h2o_pack.resolved.jinja.macros import MACROS, NEEDS, too_deep
+from h2o_pack.resolved.jinja.macros import MACROS, too_deep
 from h2o_pack.resolved.jinja.names import names_of, targets
 from h2o_pack.resolved.jinja.values import Kind
 
@@ -29,9 +30,9 @@ class Writer(Functions):
             if name in free
         )
         needed = set(self.needed)
-        for name in MACROS:
+        for name, text in MACROS.items():
             if name in needed:
-                needed |= set(NEEDS[name])
+                needed |= set(re.findall(r"h2o_\w+", text))
         helpers = "".join(
             text
             for name, text in reversed(MACROS.items())
@@ -174,21 +175,17 @@ class Writer(Functions):
         text = self.tag(f"call{given} {self.expr(node.call)}")
         return text + self.block(node.body) + self.tag("endcall")
 
-    def write_with(self, node: nodes.With) -> str:
+    def write_scope(self, node: nodes.Scope | nodes.With) -> str:
         """Write the body: its variables have names of their own."""
         return self.block(node.body)
 
-    def write_scope(self, node: nodes.Scope) -> str:
-        """Write the body of a scope that a tag has added."""
-        return self.block(node.body)
+    write_with = write_scope
 
-    def write_break(self, _node: nodes.Break) -> str:
-        """Write the end of a loop."""
-        return self.tag("break")
+    def write_break(self, node: nodes.Break | nodes.Continue) -> str:
+        """Write the end of a loop, or of its step."""
+        return self.tag(type(node).__name__.lower())
 
-    def write_continue(self, _node: nodes.Continue) -> str:
-        """Write the end of a loop's step."""
-        return self.tag("continue")
+    write_continue = write_break
 
 
 def loop_names(target: nodes.Node) -> list[str] | None:
