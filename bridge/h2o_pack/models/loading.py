@@ -80,17 +80,6 @@ LARGEST = 64 << 20
 """The most bytes of a tokenizer.json that is read before the model is downloaded."""
 
 
-def load_tokenizer(data: bytes, where: str) -> Any:
-    """Return the tokenizer of a tokenizer.json; UserError if it cannot encode a text."""
-    with tempfile.TemporaryDirectory(prefix="h2o-pack-") as folder:
-        path = Path(folder) / TOKENIZER
-        path.write_bytes(data)
-        try_tokenizer(path, where)
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_str(data.decode())
-
-
 def try_tokenizer(path: Path, where: str) -> None:
     """Refuse a tokenizer.json that the library cannot load, or that encodes no tokens."""
     if not attempt("tokenizer", where, path=str(path.resolve())):

@@ -22,11 +22,9 @@ from h2o_pack.files.digests import sha256_of
 from h2o_pack.files.lock import sha256
 from h2o_pack.files.paths import ADAPTER, ADAPTER_CONFIG, SYSTEM_PROMPT
 from h2o_pack.files.text import read_text
-from h2o_pack.hub.resolve import read_small
 from h2o_pack.memory.terms import MemoryPlan
 from h2o_pack.models.adapter import CONFIG, WEIGHTS
 from h2o_pack.models.files import TOKENIZER
-from h2o_pack.models.loading import LARGEST, load_tokenizer
 from h2o_pack.models.texts import common
 from h2o_pack.plan.package_plan import ModelPlan
 from h2o_pack.progress import ProgressReporter
@@ -47,8 +45,6 @@ def opening(plan: ModelPlan, encode: Callable[..., list[int]]) -> list[int]:
 CONTAINER = Path("/sys/fs/cgroup/memory.max")
 """The memory limit of a container, in bytes."""
 GIVE = "Give a UTF-8 text file as --system."
-MARKS = 8
-"""The most tokens that a template or tokenizer adds around a text."""
 
 
 def read_system(file: Path | None) -> str:
@@ -64,23 +60,17 @@ def read_system(file: Path | None) -> str:
 def check_system(plan: ModelPlan) -> None:
     """Check that a model's caches can pin the system prompt, and be computed on this machine.
 
-    If the model's tokenizer is on the hub and cannot be fetched, nothing is checked. Raises
+    If the model's files are on the hub and could not be read, no tokens are counted. Raises
     UserError: the caches cannot pin the prompt, or this machine has too little memory.
     """
     check_memory(plan.memory)
-    most = max(len(text.encode()) for text in plan.source.turns)
-    try:  # apart from the marks around it, a text has at most as many tokens as bytes
-        check_pinned(plan, most + MARKS)
-    except UserError:
-        files = read_small(plan.model, {TOKENIZER: LARGEST})
-        if files:
-            tokenizer = load_tokenizer(files[TOKENIZER], plan.model.id)
-            ids = opening(plan, lambda text, **options: tokenizer.encode(text, **options).ids)
-            check_pinned(plan, len(ids))
+    resolved = plan.source.resolved
+    if resolved is None:
+        return
+    from tokenizers import Tokenizer
 
-
-def check_pinned(plan: ModelPlan, tokens: int) -> None:
-    """Raise UserError if the cache of a layer cannot pin the prompt's tokens."""
+    tokenizer = Tokenizer.from_str(resolved.written[TOKENIZER].content.decode())
+    tokens = len(opening(plan, lambda text, **options: tokenizer.encode(text, **options).ids))
     with pinning(tokens):
         for cache in dict.fromkeys((plan.cache, *filter(None, plan.workload.caches))):
             replace(cache, pinned=(*cache.pinned, (0, tokens)))

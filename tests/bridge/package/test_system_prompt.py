@@ -263,11 +263,6 @@ def test_a_prompt_that_is_too_long_is_known_before_weights_are_fetched(hub, pack
     assert max(sizes) < len(contents["model.safetensors"]) / 10  # its header
 
 
-def test_a_prompt_that_certainly_fits_needs_no_tokenizer(demo, monkeypatch, package):
-    monkeypatch.setattr(prepared, "load_tokenizer", None)
-    package(text="Be kind.")
-
-
 @pytest.mark.parametrize(
     ("template", "text"),
     [(None, f"{TEXT}\n"), (TEMPLATE, f"<system>{TEXT}\n<user>")],
