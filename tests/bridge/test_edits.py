@@ -28,9 +28,8 @@ TEXT = "#include <a>\n#include <b>\n\nint f() {\n  return 1;\n}\n"
 
 
 def edit(anchor: str, where: str, text: str, count: int = 1) -> Edit:
-    key = "replacement" if where == "replace" else "insert"
-    changes = {key: text, "count": count, "version": "0.31.6"}
-    return Edit("mlx-swift", "Source/f.cpp", anchor, where, **changes)
+    changes = {"replacement" if where == "replace" else "insert": text}
+    return Edit("mlx-swift", "Source/f.cpp", anchor, where, count=count, **changes)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +112,6 @@ def test_an_edit_of_several_files_is_one_of_each(tmp_path):
     assert edits == expected
 
 
-def test_edits_for_another_version_than_the_pinned_one_name_theirs():
-    change = Edit("mlx", "a.h", "return 7", "after", "x\n", version="0.32.4")
-    says(refused(apply, TEXT, change, code=ExitCode.VERSION))
-
-
 def test_entries_for_another_host_are_left_out(tmp_path):
     path = tmp_path / "edits.toml"
     path.write_text(
@@ -170,7 +164,7 @@ int main() {
   std::printf("%s %s %s", copied_by(), run_by(), also());
 }
 """
-GUARD = Guard("mlx-swift", ("a/*.cpp", "b/**/*.cpp"), "C", count=1, version="0.31.6")
+GUARD = Guard("mlx-swift", ("a/*.cpp", "b/**/*.cpp"), "C", count=1)
 
 
 def with_guards(*guards: Guard) -> EditSet:

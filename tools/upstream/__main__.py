@@ -161,7 +161,8 @@ def unknown_attention(classes: Mapping[str, bool]) -> list[Drift]:
 def lost_edits(path: Path, edits: Sequence[Edit]) -> Iterator[Drift]:
     """Yield the anchors of a file's edits that do not match as expected."""
     text = path.read_text("utf-8") if path.is_file() else ""
-    expected = f"the text of {edits[0].package} {edits[0].version}"
+    package = edits[0].package
+    expected = f"the text of {package} {pins()[package].version}"
     try:
         apply_all(text, edits)
     except UserError as error:
@@ -174,7 +175,7 @@ def lost_files(folder: Path, guard: Guard) -> Iterator[Drift]:
     try:
         guarded_files(folder, guard)
     except UserError as error:
-        expected = f"the files of {guard.package} {guard.version}"
+        expected = f"the files of {guard.package} {pins()[guard.package].version}"
         yield Drift(str(folder), expected, str(error), EDITS_FOLDER)
 
 

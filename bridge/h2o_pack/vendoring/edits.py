@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from h2o_pack.errors import CombinedError, Problems, UserError, version_error
 from h2o_pack.facts import pins
@@ -29,8 +29,8 @@ class Edit:
 
     anchor must match `count` times. `insert` becomes new lines before or after the matched
     lines; `replacement` replaces the match. only: a case, such as the
-    host "linux", to which the edit is limited; "" for none. version: the version of the edited
-    package. other_files: empty once the edits are read, because each file then has its own.
+    host "linux", to which the edit is limited; "" for none. other_files: empty once the edits are
+    read, because each file then has its own.
     """
 
     package: str
@@ -41,7 +41,6 @@ class Edit:
     replacement: str = ""
     count: int = 1
     only: str = ""
-    version: str = ""
     other_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -88,7 +87,7 @@ class Guard:
 
     paths may end in a pattern. without: names to leave out. count: the number of files that
     are left, so that a file that upstream adds or moves is noticed. condition: a macro of
-    Apple's TargetConditionals.h. version: the version of the package.
+    Apple's TargetConditionals.h.
     """
 
     package: str
@@ -97,14 +96,10 @@ class Guard:
     count: int
     without: tuple[str, ...] = ()
     only: str = ""
-    version: str = ""
 
     def around(self, text: str) -> str:
         """Return a file's text with the guard around it."""
         return f"{GUARD}#if {self.condition}\n{text.rstrip()}\n#endif\n"
-
-
-Part = TypeVar("Part", Edit, Guard)
 
 
 @dataclass(frozen=True)
@@ -141,13 +136,7 @@ class EditSet:
 
 def edits_of(root: Path) -> EditSet:
     """Return the edits of the sources at our pins."""
-    by_name = pins()
-
-    def of_pins(parts: Iterable[Part]) -> tuple[Part, ...]:
-        return tuple(replace(part, version=by_name[part.package].version) for part in parts)
-
-    edits = read_edits(root / EDITS)
-    return replace(edits, edits=of_pins(edits.edits), guards=of_pins(edits.guards))
+    return read_edits(root / EDITS)
 
 
 def read_edits(path: Path) -> EditSet:
@@ -230,7 +219,7 @@ def guarded_files(folder: Path, guard: Guard) -> list[Path]:
 
 def drifted(part: Edit | Guard, what: str, where: str) -> UserError:
     """Make the error for sources in which `part` has another `count` than it needs."""
-    expected = f"{part.package} {part.version}"
+    expected = f"{part.package} {pins()[part.package].version}"
     return version_error(
         f"{what} instead of {part.count}",
         f"Use the sources of {expected}.",
