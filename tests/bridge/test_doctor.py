@@ -87,13 +87,6 @@ GIT = [
     (LICENCE, "problem", "license", "-license accept"),
     (HANGS, "warning", "did not end within", "xcode-select"),
 ]
-CLANG = [
-    ("echo Apple clang version 17.0.0", "ok", "Apple clang", ""),
-    ("echo clang version 21.0.0", "ok", "21.0.0", ""),
-    ("echo Debian clang version 14.0.6", "warning", "14.0.6 is older than 16", "Install"),
-    (None, "warning", "clang++ is missing (optional", "Install"),
-    (GARBAGE, "warning", "the version is unknown", "Install"),
-]
 CASES = [
     *((doctor.macos, "sw_vers", {}, *case) for case in MACOS),
     *((doctor.xcode, "xcode_select", {}, *case) for case in XCODE_SELECT),
@@ -102,7 +95,6 @@ CASES = [
     *((doctor.ios_sdk, "xcrun", {}, *case) for case in IOS_SDK),
     *((doctor.swift, "swift", {}, *case) for case in SWIFT),
     *((doctor.git, "git", {}, *case) for case in GIT),
-    *((doctor.clang, "clang++", {}, *case) for case in CLANG),
 ]
 
 
@@ -143,7 +135,6 @@ ELSEWHERE = [
     (doctor.swift, LINUX, {}, "warning", "swift.org/install"),
     (doctor.swift, LINUX, OLD_SWIFT, "warning", "Update Swift: https://swift.org"),
     (doctor.git, LINUX, {"git": BROKEN}, "warning", "apt install git"),
-    (doctor.clang, LINUX, {}, "warning", "apt install clang"),
     (doctor.python, {"python": (3, 10, 18)}, {}, "problem", "Install Python 3.11"),
     (doctor.python, {"python": (3, 11, 0)}, {}, "ok", ""),
     (doctor.python, {"python": (3, 14, 1)}, {}, "ok", ""),
@@ -295,7 +286,7 @@ def test_one_slow_or_broken_check_does_not_keep_the_others(machine):
 
 def test_every_check_reports_under_its_own_name(machine, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    machine.has(**{"clang++": GARBAGE}, swift=GARBAGE, git=GARBAGE)
+    machine.has(swift=GARBAGE, git=GARBAGE)
     for platform in ("darwin", "linux"):
         report = doctor.check_up(machine.seen(platform))
         assert [finding.name for finding in report.findings] == list(doctor.CHECKS)

@@ -1,12 +1,10 @@
-"""The checks of the hub ask a server on loopback, and never show a token."""
+"""The check of the hub asks a server on loopback, without a token."""
 
 import pytest
 from huggingface_hub import constants
 
 from h2o_pack.doctor import checks
-from h2o_pack.doctor.checks import check_up
 from h2o_pack.doctor.machine import Surroundings
-from h2o_pack.results import to_json
 from tests.hub import faults
 from tests.hub.repository import Content
 from tests.messages import says
@@ -72,28 +70,3 @@ def test_offline_mode_is_told_without_asking(hub, monkeypatch):
     assert finding.status == "warning"
     assert "HF_HUB_OFFLINE" in finding.what
     assert hub.requests == []
-
-
-@pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
-def test_a_token_is_told_by_its_place_only(monkeypatch, variable):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    surroundings = seen(**{variable: SECRET})
-    finding = checks.token(surroundings)
-    assert (finding.status, finding.what) == ("ok", f"{variable} contains a token")
-    assert SECRET not in to_json(check_up(surroundings))
-
-
-def test_a_token_in_a_file_is_told_by_the_files_path_only(tmp_path, monkeypatch):
-    path = tmp_path / "token"
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(path))
-    assert checks.token(seen()).what.startswith("no token")
-    path.write_text(SECRET)
-    assert checks.token(seen()).what == f"{path} contains a token"
-    path.write_text("\n")
-    assert checks.token(seen()).what.startswith("no token")
-
-
-def test_a_token_that_cannot_be_read_is_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path))
-    finding = checks.token(seen())
-    assert (finding.status, finding.remedy) == ("warning", "Run: hf auth login")

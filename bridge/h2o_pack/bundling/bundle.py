@@ -27,6 +27,7 @@ from h2o_pack.files.paths import (
     MODEL_FOLDER,
     MODEL_MANIFEST,
     SHA256,
+    existing,
     obstacle_above,
 )
 from h2o_pack.model import Model, ModelFile
@@ -74,12 +75,6 @@ def check_space(needs: Iterable[Need]) -> None:
 def device(folder: Path) -> int:
     """Return the device number of a folder's file system; the folder need not exist yet."""
     return existing(folder).stat().st_dev
-
-
-def existing(folder: Path) -> Path:
-    """Return a path if it exists, or else the nearest folder above it that exists."""
-    absolute = folder.absolute()
-    return next(parent for parent in (absolute, *absolute.parents) if parent.exists())
 
 
 TAKEN_OVER = ".safetensors"  # large files; copying the others takes no time

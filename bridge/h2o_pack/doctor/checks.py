@@ -22,6 +22,7 @@ from h2o_pack.doctor.machine import (
     too_old,
 )
 from h2o_pack.errors import BUILD_AGAIN, GET_SWIFT, UserError, in_one_line
+from h2o_pack.files.paths import existing
 from h2o_py._pins import VERSIONS
 
 IMPORT = "from h2o_py._compiled import ext; print(ext.instruction_set())"
@@ -190,21 +191,6 @@ def git(machine: Surroundings) -> Finding:
     return compared(version, "git", warning, why, f"Update it: {install}")
 
 
-def clang(machine: Surroundings) -> Finding:
-    """Check for clang, with which only h2o-pack's own tests compile the Metal kernels."""
-    use = "(optional; only tests of h2o-pack use it)"
-    get = "Install Xcode." if machine.is_mac else "Run: apt install clang, or install Swift."
-    result = machine.run("clang++", "--version")
-    if result is None:
-        return warning(f"clang++ is missing {use}", get)
-    if result.code == 0 and "Apple clang" in result.output:
-        return ok(result.line)
-    version = result.version("clang version ")
-    if version is None:
-        return not_understood(result, get)
-    return compared(version, "clang", warning, f" {use}", get)
-
-
 GB = 10**9
 LEAST_GB = 1
 """Free GB that a package needs at least: it takes a few MB, and its build several hundred."""
@@ -225,8 +211,7 @@ def models(machine: Surroundings) -> Finding:
     remedy = "Free space (`hf cache delete`), or set HF_HUB_CACHE to a folder on a larger disk."
     folder = Path(constants.HF_HUB_CACHE)
     finding = room(folder, remedy)
-    parents = (existing(machine.output), existing(folder))
-    disks = {parent.stat().st_dev for parent in parents if parent is not None}
+    disks = {existing(place).stat().st_dev for place in (machine.output, folder)}
     if finding.status == "ok" and len(disks) > 1:
         return ok(f"{finding.what}; packages are on another disk, so models are copied")
     return finding
@@ -238,7 +223,7 @@ def room(folder: Path, remedy: str, *, blocks: bool = False) -> Finding:
     blocks: whether `h2o-pack ios` cannot work when this is a problem.
     """
     parent = existing(folder)
-    if parent is None or not parent.is_dir():
+    if not parent.is_dir():
         return problem(f"{folder} is not a folder", remedy, blocks=blocks)
     if not os.access(parent, os.W_OK | os.X_OK):
         return problem(f"{parent} cannot be written", remedy, blocks=blocks)
@@ -252,14 +237,6 @@ def room(folder: Path, remedy: str, *, blocks: bool = False) -> Finding:
     if free < ROOM_GB:
         return warning(f"{what}, which is too little for some models", remedy)
     return ok(what)
-
-
-def existing(folder: Path) -> Path | None:
-    """Return a folder if it exists, or else the nearest folder above it that exists."""
-    try:
-        return next((path for path in (folder, *folder.parents) if path.exists()), None)
-    except OSError:
-        return None
 
 
 QUESTION = "/api/models?limit=1"
@@ -320,26 +297,6 @@ def usable(endpoint: str) -> bool:
         return False
 
 
-def token(machine: Surroundings) -> Finding:
-    """Check whether there is a token, and where; never show it."""
-    from huggingface_hub import constants
-
-    for variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if machine.environment.get(variable, "").strip():
-            return ok(f"{variable} contains a token")
-    path = Path(constants.HF_TOKEN_PATH)
-    try:
-        if path.read_text("utf-8", errors="replace").strip():
-            return ok(f"{path} contains a token")
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        return warning(
-            f"{path} cannot be read: {error.strerror or error}", "Run: hf auth login"
-        )
-    return ok("no token; only gated and private models need one (`hf auth login`)")
-
-
 Check = Callable[[Surroundings], Finding]
 
 
@@ -362,9 +319,7 @@ CHECKS: Mapping[str, Check] = {
     "disk for packages": output,
     "disk for models": models,
     "hub": hub,
-    "hub token": token,
     "git": git,
-    "clang": clang,
 }
 GRACE_SECONDS = 5.0
 

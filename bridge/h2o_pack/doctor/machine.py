@@ -46,10 +46,7 @@ class ToolResult:
 
 
 def run_tool(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    seconds: float,
-    most: int = MOST_BYTES,
+    command: Sequence[str], environment: Mapping[str, str], seconds: float
 ) -> ToolResult:
     """Run a tool without input; after the time limit, end it and all processes it started."""
     deadline = time.monotonic() + seconds
@@ -62,8 +59,8 @@ def run_tool(
         start_new_session=True,
     ) as process:
         try:
-            printed = read(process, deadline, most)
-            if len(printed) > most:
+            printed = read(process, deadline)
+            if len(printed) > MOST_BYTES:
                 return ToolResult(-1, "printed too much")
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -74,11 +71,11 @@ def run_tool(
     return ToolResult(code, printed.decode("utf-8", "replace"))
 
 
-def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> bytes:
-    """Return a tool's output, cut soon after `most` bytes; TimeoutExpired at the deadline."""
+def read(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """Return a tool's output, cut soon after MOST_BYTES; TimeoutExpired at the deadline."""
     assert process.stdout is not None  # noqa: S101
     output = b""
-    while len(output) <= most:
+    while len(output) <= MOST_BYTES:
         remaining = deadline - time.monotonic()
         if remaining <= 0 or not select.select([process.stdout], [], [], remaining)[0]:
             raise subprocess.TimeoutExpired(process.args, remaining)
@@ -89,15 +86,15 @@ def read(process: subprocess.Popen[bytes], deadline: float, most: int) -> bytes:
     return output
 
 
-SHIMS = {"git", "swift", "clang++", "xcrun", "xcodebuild"}
+SHIMS = {"git", "swift", "xcrun", "xcodebuild"}
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """The machine that doctor checks; tests replace its fields.
 
-    platform: like sys.platform. processor: like platform.machine(). environment has PATH,
-    HOME and the hub's token. output: the folder for packages. tool_seconds and hub_seconds: the
+    platform: like sys.platform. processor: like platform.machine(). environment has PATH
+    and HOME. output: the folder for packages. tool_seconds and hub_seconds: the
     time limits of a tool and of the hub. shims: the folder of macOS's stand-ins for developer
     tools. If the tools are missing, a stand-in opens a window that offers to install them, so
     it is then not run.
@@ -128,15 +125,15 @@ class Surroundings:
         """Return the path of a tool on PATH."""
         return shutil.which(tool, path=self.environment.get("PATH", os.defpath))
 
-    def run(self, *command: str, most: int = MOST_BYTES) -> ToolResult | None:
-        """Run a tool without input; None if it is missing. most: bytes that it may print."""
+    def run(self, *command: str) -> ToolResult | None:
+        """Run a tool without input; None if it is missing."""
         path = self.find(command[0])
         if path is None:
             return None
         if command[0] in SHIMS and Path(path).parent == self.shims and not self.has_developer:
             return ToolResult(1, "error: no developer tools are installed")
         try:
-            return run_tool([path, *command[1:]], self.environment, self.tool_seconds, most)
+            return run_tool([path, *command[1:]], self.environment, self.tool_seconds)
         except OSError as error:
             return ToolResult(-1, f"cannot be run: {error.strerror or error}")
 

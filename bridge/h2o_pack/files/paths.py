@@ -63,6 +63,13 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
+def existing(path: Path) -> Path:
+    """Return a path if it exists, or else the nearest folder above it that exists."""
+    absolute = path.absolute()
+    places = (absolute, *absolute.parents)
+    return next(place for place in places if os.path.exists(place))  # noqa: PTH110  never raises
+
+
 def obstacle_above(folder: Path, path: str) -> Path | None:
     """Return the first of a path's parents in a folder that exists and is no real folder."""
     parents = [folder / parent for parent in PurePosixPath(path).parents][-2::-1]
