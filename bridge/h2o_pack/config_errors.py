@@ -42,7 +42,7 @@ def user_errors(command: str = "ios") -> Iterator[None]:
         raise user_error(error, command) from error
 
 
-def user_error(error: H2OError, command: str = "ios") -> UserError:
+def user_error(error: H2OError, command: str) -> UserError:
     """Convert an error of h2o_py. The result names options or, for a wrong file, its keys."""
     name = plain if error.where else flag
     return usage_error(

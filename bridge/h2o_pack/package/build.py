@@ -63,11 +63,8 @@ class PackageResult:
         return app_size(size, apart=spec.delivery.apart)
 
 
-def dry_run(
-    plan: PackagePlan, output: Path | None = None, *, new_app: bool = False
-) -> PackageResult:
+def dry_run(plan: PackagePlan, folder: Path, *, new_app: bool = False) -> PackageResult:
     """Render the package without writing it."""
-    folder = output or Path(plan.folder_name)
     write.refuse_output(folder)
     files, app = render_files(plan, folder, new_app=new_app)
     replaced = tuple(write.written(folder).changed(folder))
@@ -83,7 +80,7 @@ def new_notes(plan: PackagePlan, folder: Path) -> tuple[str, ...]:
 
 def build(
     plan: PackagePlan,
-    output: Path | None,
+    folder: Path,
     upstream: Path | Origin | None,
     say: ProgressReporter,
     *,
@@ -98,7 +95,6 @@ def build(
     the app's libraries for text, if Swift and their sources are there.
     """
     say(f"writing {plan.package_name}")
-    folder = output or Path(plan.folder_name)
     package = make_package(plan, folder, say, new_app=new_app)
     vendored, not_vendored = None, None
     if upstream is not None:

@@ -100,7 +100,6 @@ def resolve_files(model: Model, texts: ModelTexts, files: Mapping[str, bytes]) -
         sources = tuple(name for name in python_tokenizer.READ[1:] if name in files)
         written[TOKENIZER] = WrittenFile(tokenizer.tokenizer, sources)
         written[TOKENIZER_CONFIG] = WrittenFile(tokenizer.config, sources)
-        remarks += tokenizer.remarks
         template = texts.template
         if template is not None:
             source, notes = template_of(template, python.special, where)

@@ -120,12 +120,11 @@ class PythonTokenizer:
 class ResolvedTokenizer:
     """The two files of a tokenizer for a package.
 
-    tokenizer: tokenizer.json. config: tokenizer_config.json. remarks: notes for the user.
+    tokenizer: tokenizer.json. config: tokenizer_config.json.
     """
 
     tokenizer: bytes
     config: bytes
-    remarks: tuple[str, ...] = ()
 
 
 def flat(component: Any, depth: int = 0) -> Iterator[Json]:
@@ -181,7 +180,6 @@ class Writer:
         self.content = python.content
         self.python = python
         self.problems = Problems(where)
-        self.remarks: list[str] = []
 
     def refuse(self, part: str, name: str, effect: str) -> None:
         """Refuse a component or option: the app would do `effect`."""
@@ -499,7 +497,6 @@ def resolve_tokenizer(python: PythonTokenizer, where: str) -> ResolvedTokenizer:
     return ResolvedTokenizer(
         json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(),
         (json.dumps(config, ensure_ascii=False, indent=2) + "\n").encode(),
-        tuple(writer.remarks),
     )
 
 
