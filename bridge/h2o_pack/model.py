@@ -163,9 +163,8 @@ class Model:
 
     id: hub id, short name of a bundled model, or folder name. commit: the hub's commit id, ""
     for local folders. files: the files that inference needs, the model card and notices.
-    folder: contains all files; None if they must be downloaded. assumed: the architecture is
-    unknown, and the user wants all its layers treated as attending to the whole context.
-    remarks: notes for the user. contents: None for a model that only the catalogue describes.
+    folder: contains all files; None if they must be downloaded. remarks: notes for the user.
+    contents: None for a model that only the catalogue describes.
     """
 
     id: str
@@ -174,7 +173,6 @@ class Model:
     weights: Weights
     files: tuple[ModelFile, ...]
     folder: Path | None
-    assumed: bool = False
     remarks: tuple[str, ...] = ()
     contents: Contents | None = field(default=None, compare=False, repr=False)
 

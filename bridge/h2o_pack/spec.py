@@ -99,7 +99,6 @@ class ModelSpec:
     model: str | None = None
     cache: CacheSpec = field(default_factory=CacheSpec)
     revision: str = ""
-    assume_full_attention: bool = False
     adapter: Path | None = None
 
     @property

@@ -155,26 +155,16 @@ def together(*options: Decorator) -> Decorator:
     return decorate
 
 
-revision_options = together(
-    click.option(
-        "--revision",
-        default="",
-        show_default=False,
-        help="Branch, tag or commit on the hub. [default: main]",
-    ),
-    click.option(
-        "--assume-full-attention",
-        is_flag=True,
-        hidden=True,
-        help="Accept a model of unknown architecture, and treat all its layers as attending "
-        "to the whole context.",
-    ),
+revision_option = click.option(
+    "--revision",
+    default="",
+    show_default=False,
+    help="Branch, tag or commit on the hub. [default: main]",
 )
-"""The parameters `revision` and `assume_full_attention`."""
 
 
 def model_options(*, several: bool = False) -> Decorator:
-    """Return --model and the `revision_options`.
+    """Return --model and --revision.
 
     The parameter is `model`, None if h2o-pack chooses it; for several models it is `models`,
     empty if h2o-pack chooses a model.
@@ -188,7 +178,7 @@ def model_options(*, several: bool = False) -> Decorator:
         help=f"Short name, folder, or id or address on huggingface.co.{repeat} "
         "[default: chosen for --device]",
     )
-    return together(model, revision_options)
+    return together(model, revision_option)
 
 
 origin_options = together(

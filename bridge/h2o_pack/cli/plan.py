@@ -119,7 +119,7 @@ def devices(*, name: str | None, own: Path | None, every: bool, out: Terminal) -
 
 @command(example="h2o-pack models Qwen3-4B-4bit")
 @click.argument("name", type=common.MODEL, required=False)
-@common.revision_options
+@common.revision_option
 @click.option(
     "--catalogue",
     "own",
@@ -133,7 +133,6 @@ def models(
     *,
     name: str | None,
     revision: str,
-    assume_full_attention: bool,
     own: Path | None,
     out: Terminal,
 ) -> None:
@@ -150,7 +149,7 @@ def models(
         out.show(result, lambda console: report.print_catalogue(result.models, console))
         return
     with out.progress() as say:
-        spec = ModelSpec(name, CacheSpec(), revision, assume_full_attention)
+        spec = ModelSpec(name, CacheSpec(), revision)
         model, known = describe_model(spec, say, own)
     out.show(
         report.model_result(model, known),

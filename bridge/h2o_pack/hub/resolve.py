@@ -55,9 +55,9 @@ BUNDLED = Path(__file__).parents[1] / "models"
 STATED = "the hub cannot be reached: layers and sizes are the catalogue's"
 
 
-def resolve(name: str, *, revision: str = "", assume_full_attention: bool = False) -> Model:
+def resolve(name: str, *, revision: str = "") -> Model:
     """Find the model of a name and describe it, as `find_model` does."""
-    return find_model(ModelSpec(name, CacheSpec(), revision, assume_full_attention))
+    return find_model(ModelSpec(name, CacheSpec(), revision))
 
 
 def find_model(
@@ -76,7 +76,7 @@ def find_model(
     is unknown, unreadable or unsupported; several errors together.
     """
     say(f"reading the headers of {spec.model}")
-    assume, revision = spec.assume_full_attention, spec.revision
+    revision = spec.revision
     name = model_of_address(spec.model or "")
     base, at, inside = name.partition("@")
     entry = find(base, own)
@@ -89,7 +89,7 @@ def find_model(
                 "Leave out --revision, or give an id on the hub.",
             )
         # A name that is not UTF-8 cannot be written to the terminal or to the lock.
-        return from_folder(readable(folder.name), folder, assume_full_attention=assume)
+        return from_folder(readable(folder.name), folder)
     if at and revision not in ("", inside):
         raise usage_error(
             f"--model names revision {inside!r} and --revision names {revision!r}",
@@ -97,7 +97,7 @@ def find_model(
         )
     if entry is not None and not entry.hub:
         folder = BUNDLED / entry.bundled if entry.bundled else Path(entry.folder)
-        return from_folder(entry.name, folder, assume_full_attention=assume)
+        return from_folder(entry.name, folder)
     if entry is None:
         refuse_file(name)
     if entry is None and base.startswith((".", "/", "~")):
@@ -115,14 +115,14 @@ def find_model(
         model = as_model(entry) if place is None else None
         if model is not None:
             return model
-    place = place or hub_contents(hub_id, branch, assume_full_attention=assume)
+    place = place or hub_contents(hub_id, branch)
     if isinstance(place, Path):
-        return from_folder(hub_id, place, commit=place.name, assume_full_attention=assume)
+        return from_folder(hub_id, place, commit=place.name)
     from h2o_pack.hub.download import downloaded
 
     problems = Problems(f"{place.id}@{place.commit[:12]}")
     folder = downloaded(place)
-    return inspect(place, problems, folder=folder, assume_full_attention=assume)
+    return inspect(place, problems, folder=folder)
 
 
 def describe_model(
@@ -208,9 +208,7 @@ def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ..
 REVISION = re.compile(r"[\w.+-]+(/[\w.+-]+)*", re.ASCII)
 
 
-def hub_contents(
-    hub_id: str, revision: str, *, assume_full_attention: bool = False
-) -> Contents | Path:
+def hub_contents(hub_id: str, revision: str) -> Contents | Path:
     """Return the files that describe a model on the hub, at a fixed commit.
 
     Downloaded files are stored. Later calls ask only whether the branch has moved, with one
@@ -230,7 +228,7 @@ def hub_contents(
         commit = revision if is_commit else Repository(hub_id, revision).commit()
         contents = load_contents(hub_id, commit)
         if contents is None:
-            contents = fetch(hub_id, commit, assume_full_attention=assume_full_attention)
+            contents = fetch(hub_id, commit)
             store_contents(contents)
     except UnreachableError:
         stored = kept_contents(hub_id, revision)
@@ -340,7 +338,7 @@ def write_if_possible(path: Path, text: str) -> None:
             raise
 
 
-def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
+def fetch(hub_id: str, commit: str) -> Contents:
     """Download everything that describes a model at a commit."""
     from h2o_pack.hub.client import Repository
 
@@ -356,11 +354,7 @@ def fetch(hub_id: str, commit: str, *, assume_full_attention: bool) -> Contents:
         f"{problems.where}/{CONFIG}",
     )
     with problems.caught():  # refused before headers are downloaded
-        describe(
-            config,
-            f"{problems.where}/{CONFIG}",
-            assume_full_attention=assume_full_attention,
-        )
+        describe(config, f"{problems.where}/{CONFIG}")
     weights = [file for file in listed.values() if files.holds_weights(file.path)]
     mapping = None
     if INDEX in listed:

@@ -45,7 +45,6 @@ CONTEXT = (
     "max_seq_len", "max_sequence_length", "model_max_length",
 )  # fmt: skip
 """Keys for the longest text, which not all of mlx_lm's models read."""
-PLAIN = "llama"
 CANNOT_BUILD = f"mlx_lm cannot build a model from {CONFIG}"
 
 if not mx.metal.is_available():  # shapes are known without running kernels
@@ -60,17 +59,12 @@ if not mx.metal.is_available():  # shapes are known without running kernels
     mx.fast.metal_kernel = no_kernel  # type: ignore[assignment]
 
 
-def describe(
-    config: dict[str, Any], dtype: str, *, assume: bool = False, fill: bool = False
-) -> dict[str, Any]:
+def describe(config: dict[str, Any], dtype: str, *, fill: bool = False) -> dict[str, Any]:
     """Describe mlx_lm's model of a configuration, as the fields of `ModelConfig`.
 
-    assume: treat the model as an ordinary decoder. fill: fill in missing keys that change no
-    shape, such as epsilons. Raises UserError: an impossible value, all missing keys, or a model
-    that mlx_lm or h2o-pack does not support.
+    fill: fill in missing keys that change no shape, such as epsilons. Raises UserError: an
+    impossible value, all missing keys, or a model that mlx_lm or h2o-pack does not support.
     """
-    if assume:
-        config = as_plain(config)
     config = utils._decode_tagged_floats(config)  # noqa: SLF001
     try:
         with checked_arguments(config, fill=fill):
@@ -128,23 +122,6 @@ def refuse_unfit(model: Module) -> None:
     why = why_unfit(model)
     if why is not None:
         raise unreadable(CONFIG, f"the model cannot work with evicted rows: {why}")
-
-
-def as_plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a Llama model with the sizes of a configuration."""
-    if config["model_type"] in utils.MODEL_REMAPPING:
-        raise unreadable(CONFIG, "mlx-swift-lm has no language model of this type")
-    text = config.get("text_config")
-    sizes = {**config, **text} if isinstance(text, dict) else dict(config)
-    for key in (
-        "text_config",
-        "layer_types",
-        "sliding_window",
-        "rope_scaling",
-        "architectures",
-    ):
-        sizes.pop(key, None)
-    return {"rms_norm_eps": 1e-5, **sizes, "model_type": PLAIN}
 
 
 def cast(model: Module, dtype: mx.Dtype) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -30,7 +30,6 @@ from h2o_pack.model import DTYPES, ModelConfig
 from h2o_pack.models.trial import attempt
 
 SHAPES = FOLDER / "shapes.json"
-ASSUME = "--assume-full-attention"
 DEFAULT_DTYPE = "bfloat16"
 BITS = (2, 3, 4, 5, 6, 8)
 GROUPS = (16, 32, 64, 128)
@@ -42,49 +41,42 @@ ANOTHER_FAMILY = "Choose a model of another family."
 
 @dataclass(frozen=True)
 class Described:
-    """A configuration's shapes, and notes for the user.
-
-    assumed: whether the architecture is unknown.
-    """
+    """A configuration's shapes, and notes for the user."""
 
     config: ModelConfig
     remarks: tuple[str, ...]
-    assumed: bool
 
 
-def read_config(path: Path, *, assume_full_attention: bool = False) -> ModelConfig:
+def read_config(path: Path) -> ModelConfig:
     """Read and check config.json; UserError contains all errors."""
-    document = read_object(path)
-    return describe(document, str(path), assume_full_attention=assume_full_attention).config
+    return describe(read_object(path), str(path)).config
 
 
 def describe(
     document: Mapping[str, Any],
     where: str,
     *,
-    assume_full_attention: bool = False,
     stored_dtype: str = "",
     partial: bool = False,
 ) -> Described:
     """Make a description from the content of config.json.
 
-    where: the file, for errors. assume_full_attention: treat an unknown architecture as one
-    whose layers all attend to the whole context. stored_dtype: the dtype of the tensors, which
-    overrides the config's, as in mlx_lm. partial: the document may lack keys that change no
-    shape, such as epsilons. Raises UserError: all errors in the document.
+    where: the file, for errors. stored_dtype: the dtype of the tensors, which overrides the
+    config's, as in mlx_lm. partial: the document may lack keys that change no shape, such as
+    epsilons. Raises UserError: all errors in the document.
     """
     problems = Problems(where)
     model_type = document.get("model_type")
     if not isinstance(model_type, str):
         problems.fail("config.json has no model_type")
-    swift = swift_models().get(model_type)
-    if swift is None:
-        refuse_unknown(model_type, problems, assume_full_attention=assume_full_attention)
     if document.get("model_file") is not None:
         problems.add(
             "config.json names a model_file, which is Python code of the model",
             "h2o-pack runs no code of models. Choose another model.",
         )
+    swift = swift_models().get(model_type)
+    if swift is None:
+        fail_unknown(model_type, problems)
     problems.refuse()
     text = text_of(document, swift, problems)
     bits, group_size = read_quantization(document, text, problems)
@@ -92,8 +84,7 @@ def describe(
     shapes = known_shapes().get(digest(document, dtype))
     if shapes is None:
         with problems.caught():
-            arguments = {"config": document, "dtype": dtype, "assume": swift is None}
-            shapes = attempt("describe", where, **arguments, fill=partial)
+            shapes = attempt("describe", where, config=document, dtype=dtype, fill=partial)
     # mlx_lm may use caches without a window for layers with sliding attention
     kinds = [layer["kind"] for layer in (shapes or {}).get("layers", ())]
     kinds += text["layer_types"] if isinstance(text.get("layer_types"), list) else []
@@ -109,13 +100,7 @@ def describe(
     problems.refuse()
     own = {"model_type": model_type, "dtype": dtype, "bits": bits, "group_size": group_size}
     config = msgspec.convert({**(shapes or {}), **own}, ModelConfig)
-    if swift is not None:
-        return Described(config, () if swift.scores else (no_scores(swift),), assumed=False)
-    remark = (
-        f"model_type {shown(model_type)} is unknown. As you asked, h2o-pack "
-        "treats all its layers as attending to the whole context."
-    )
-    return Described(config, (remark,), assumed=True)
+    return Described(config, () if swift.scores else (no_scores(swift),))
 
 
 def no_scores(swift: SwiftModel) -> str:
@@ -142,22 +127,19 @@ def digest(document: Mapping[str, Any], dtype: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def refuse_unknown(model_type: str, problems: Problems, *, assume_full_attention: bool) -> None:
-    """Add an error for a type that is refused or unknown; the user may accept unknown types."""
+def fail_unknown(model_type: str, problems: Problems) -> NoReturn:
+    """Raise the errors so far, and one for a type that is refused or unknown."""
     supported = f"Supported: {', '.join(sorted(swift_models()))}."
     reason = why_refused(model_type)
     if reason:
-        problems.add(
+        problems.fail(
             f"model_type {shown(model_type)} is not supported: {reason}",
             f"{ANOTHER_FAMILY} {supported}",
         )
-    elif not assume_full_attention:
-        problems.add(
-            f"model_type {shown(model_type)} is not supported",
-            f"{nearest(model_type[:100], swift_models())}{supported} With {ASSUME}, h2o-pack "
-            "treats a model of unknown type as one whose layers all attend to the whole "
-            "context; the package works only if mlx-swift-lm has such a model.",
-        )
+    problems.fail(
+        f"model_type {shown(model_type)} is not supported",
+        f"{nearest(model_type[:100], swift_models())}{ANOTHER_FAMILY} {supported}",
+    )
 
 
 def why_refused(model_type: str) -> str:
@@ -180,14 +162,14 @@ def types_of_mlx_lm() -> tuple[str, ...]:
 
 
 def text_of(
-    document: Mapping[str, Any], swift: SwiftModel | None, problems: Problems
+    document: Mapping[str, Any], swift: SwiftModel, problems: Problems
 ) -> Mapping[str, Any]:
     """Return the object that describes the language model; add an error for a wrong type."""
     text = document.get("text_config")
     if not isinstance(text, dict):
         return document
     inner = text.get("model_type")
-    if swift is not None and swift.inner and inner is not None and inner not in swift.inner:
+    if swift.inner and inner is not None and inner not in swift.inner:
         problems.fail(
             f"text_config.model_type is {shown(inner)} but should be {', '.join(swift.inner)}",
             "Choose another model.",

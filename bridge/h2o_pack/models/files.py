@@ -359,13 +359,7 @@ def part_of(name: str) -> str:
     return "head" if module in HEADS else "rest"
 
 
-def inspect(
-    contents: Contents,
-    problems: Problems,
-    *,
-    folder: Path | None = None,
-    assume_full_attention: bool = False,
-) -> Model:
+def inspect(contents: Contents, problems: Problems, *, folder: Path | None = None) -> Model:
     """Describe a model; UserError contains all errors in its files.
 
     problems: the errors so far, and the name of the model's place. folder: contains all files;
@@ -383,7 +377,6 @@ def inspect(
             described = describe(
                 contents.config,
                 f"{problems.where}/{CONFIG}",
-                assume_full_attention=assume_full_attention,
                 stored_dtype=weigh(tensors).dtype,
             )
     problems.refuse()
@@ -396,15 +389,12 @@ def inspect(
         weights=weigh(tensors, experts=experts, experts_per_token=per_token),
         files=contents.files,
         folder=folder,
-        assumed=described.assumed,
         remarks=described.remarks,
         contents=contents,
     )
 
 
-def from_folder(
-    model_id: str, folder: Path, *, commit: str = "", assume_full_attention: bool = False
-) -> Model:
+def from_folder(model_id: str, folder: Path, *, commit: str = "") -> Model:
     """Describe a model's folder; UserError contains all errors in it."""
     problems = Problems(str(folder))
     model_files = list_files(folder, problems)
@@ -424,9 +414,7 @@ def from_folder(
     check_complete(names, problems)
     mapping = None if index is None else weight_map(index, problems)
     contents = Contents(model_id, commit, config, mapping, tensors, model_files)
-    return inspect(
-        contents, problems, folder=folder, assume_full_attention=assume_full_attention
-    )
+    return inspect(contents, problems, folder=folder)
 
 
 def names_in(folder: Path) -> list[str]:

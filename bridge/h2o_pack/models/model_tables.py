@@ -89,9 +89,6 @@ class ModelDescription:
     folder: Annotated[
         Path | None, doc("Folder with all files; null if they must be downloaded.")
     ]
-    assumed: Annotated[
-        bool, doc("Whether the architecture is unknown and was treated as a plain transformer.")
-    ]
     remarks: Annotated[tuple[str, ...], doc("Notes for the user of the model.")]
     config: ModelConfig
     kv_bytes_per_token: Annotated[
@@ -154,7 +151,6 @@ def model_result(model: Model, known: KnownModel | None) -> ModelResult:
             id=model.id,
             commit=model.commit,
             folder=model.folder,
-            assumed=model.assumed,
             remarks=model.remarks,
             config=model.config,
             kv_bytes_per_token=token_bytes(model.config),
@@ -278,8 +274,7 @@ def rows(model: Model) -> Mapping[str, str]:
     quantized = f"{config.bits} bits, groups of {config.group_size}" if config.bits else "no"
     mixture = f", {config.experts_per_token} of {config.experts} experts"
     lines = {
-        "type": config.model_type
-        + (" (treated as an ordinary transformer)" if model.assumed else ""),
+        "type": config.model_type,
         "commit": model.commit or "-",
         "folder": str(model.folder or "not downloaded"),
         "layers": "\n".join(layer_lines(config.layers)),

@@ -73,7 +73,7 @@ def prepare(
         with file_problems.caught():
             turns = first_turns(texts, spec.app.system, base.id) if spec.app.system else []
         with file_problems.caught():
-            if base.contents is not None and not base.assumed:
+            if base.contents is not None:
                 say(f"checking that {base.id} loads")
                 check_loads(base.contents)
         with problems.caught():

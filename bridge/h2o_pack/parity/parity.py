@@ -213,7 +213,7 @@ class ModelRun:
         several = len(self.record.models) > 1
         work = swift.work_folder(self.root) / (self.model.folder if several else "")
         folder = self.root / self.model.folder
-        described = read_config(folder / "config.json", assume_full_attention=True)
+        described = read_config(folder / "config.json")
         tokens: int = 0
         results: list[Level] = []
         if set(levels) & set(DEFAULT):

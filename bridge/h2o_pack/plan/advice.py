@@ -43,8 +43,6 @@ def advice(workload: Workload) -> tuple[str, ...]:
             f"{plain} of {len(model.config.layers)} layers attend to a window, which --max-kv "
             "leaves as it is"
         )
-    if model.assumed:
-        remarks.append("the architecture is unknown: measure the peak of memory on a device")
     return tuple(remarks)
 
 

@@ -54,17 +54,15 @@ def resolve_configuration(
     """Return the config.json of a package.
 
     document: the model's config.json. tensors: the tensors in the headers of its files, by
-    file; without any, "quantization" stays as it is. where: the model, for errors. A type that
-    h2o-pack does not know keeps its values, as numbers that Swift can read.
+    file; without any, "quantization" stays as it is. where: the model, for errors.
 
     Raises UserError: mlx_lm cannot build the model, or all values that mlx-swift-lm refuses or
     with which it would compute something else.
     """
     own = copy.deepcopy(dict(untagged(document)))
     model_type = str(own.get("model_type"))
-    decoder, swift = decoder_of(model_type), swift_models().get(model_type)
-    if decoder is None or swift is None:
-        return Resolved(finite(own))
+    decoder, swift = decoder_of(model_type), swift_models()[model_type]
+    assert decoder is not None  # noqa: S101 - there is one for each of swift_models
     with hollow_model(own, tensors) as folder:
         built = attempt("arguments", where, folder=str(folder))
     resolution = Resolution(own, built, decoder, swift, where)

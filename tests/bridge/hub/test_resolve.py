@@ -19,7 +19,7 @@ refusal = partial(refused, resolve, code=ExitCode.MODEL)
 
 def test_the_alias_demo_is_the_bundled_demo_model():
     model = resolve("Demo")
-    assert (model.id, model.commit, model.assumed) == ("demo", "", False)
+    assert (model.id, model.commit) == ("demo", "")
     assert [file.path for file in model.files] == [
         "LICENSE",
         "README.md",

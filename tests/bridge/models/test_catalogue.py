@@ -181,14 +181,6 @@ def test_a_model_of_the_hub_is_described_without_its_weights(run, hub):
     assert "not downloaded" in run("models", f"someone/tiny@{commit}").stdout
 
 
-def test_an_assumed_model_says_so(run, tmp_path):
-    folder = folder_of(tmp_path / "new", model_type="new")
-    assert run("models", folder).exit_code == ExitCode.MODEL
-    output = run("models", folder, "--assume-full-attention").stdout
-    assert "new (treated " in output
-    assert 'note: model_type "new" is unknown' in output
-
-
 def test_all_problems_of_a_model_are_printed(run, tmp_path):
     folder = folder_of(tmp_path / "bad", vocab_size=None, head_dim="8")
     result = run("models", folder)
