@@ -153,8 +153,10 @@ def file(name: str, text: str) -> Callable[[Path], Path]:
 
     def make(folder: Path) -> Path:
         of_model(folder)
-        (folder / name).write_text(text, "utf-8")
-        return folder / name
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+        return path
 
     return make
 
@@ -208,9 +210,7 @@ TARGETS = {
         file("measured.json", json.dumps(MEASURED)),
         with_model("plan", "--measured", *PLAN, "--device", "iPhone16,1"),
     ),
-    "models.toml": Target(
-        file("models.toml", KNOWN), lambda path: ("models", "--catalogue", path)
-    ),
+    "models.toml": Target(file("h2o-pack/models.toml", KNOWN), lambda _path: ("models",)),
 }
 WEIGHTS = {"model": 8, "package": 8, "adapter": 2, "app": 2}
 """Most of what somebody else makes is a model or a package; 1 for everything else."""
@@ -268,6 +268,7 @@ def change_command(random: Random, folder: Path) -> None:
         before = listed(place)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("H2O_PACK_CACHE", str(place / "cache"))
+            patch.setenv("XDG_CONFIG_HOME", str(place))
             patch.setenv("H2O_PACK_VENDOR", "0")
             code = run(*random.choice(target.calls)(path))
         assert [path.name for path in outside.iterdir()] == ["file"], f"{outside} was changed"

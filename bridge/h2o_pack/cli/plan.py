@@ -120,37 +120,25 @@ def devices(*, name: str | None, own: Path | None, every: bool, out: Terminal) -
 @command(example="h2o-pack models Qwen3-4B-4bit")
 @click.argument("name", type=common.MODEL, required=False)
 @common.revision_option
-@click.option(
-    "--catalogue",
-    "own",
-    metavar="FILE",
-    type=common.PATH,
-    envvar="H2O_PACK_MODELS",
-    show_envvar=True,
-    help="TOML file with your own models, in the format of h2o_pack/facts/models.toml.",
-)
-def models(
-    *,
-    name: str | None,
-    revision: str,
-    own: Path | None,
-    out: Terminal,
-) -> None:
+def models(*, name: str | None, revision: str, out: Terminal) -> None:
     """List the known models, the best first, or describe one.
 
     The order is that of published results. NAME is a name in the list, a folder, or an id on
     the hub: shows its published results with their source, and reads only its metadata.
+
+    Your own models are in the TOML file that $H2O_PACK_MODELS names, or in models.toml in the
+    user's configuration folder, in the format of h2o_pack/facts/models.toml.
     """
     from h2o_pack.hub.resolve import describe_model, listed
     from h2o_pack.models import model_tables as report
 
     if name is None:
-        result = report.catalogue_result(listed(own))
+        result = report.catalogue_result(listed())
         out.show(result, lambda console: report.print_catalogue(result.models, console))
         return
     with out.progress() as say:
         spec = ModelSpec(name, CacheSpec(), revision)
-        model, known = describe_model(spec, say, own)
+        model, known = describe_model(spec, say)
     out.show(
         report.model_result(model, known),
         lambda console: report.print_model(model, known, console),

@@ -64,22 +64,21 @@ def find_model(
     spec: ModelSpec,
     say: ProgressReporter = silent,
     *,
-    own: Path | None = None,
     stated: bool = False,
 ) -> Model:
     """Find a model and describe it, by its metadata only.
 
     spec: names a model by its short name in the catalogue, a folder, or an id or the address of
-    a page on the hub; `@REVISION` may follow a short name or an id. own: the user's own
-    catalogue. stated: for a model of the catalogue without a revision, use what this machine
-    has stored or what the catalogue states, and do not ask the hub. Raises UserError: the model
-    is unknown, unreadable or unsupported; several errors together.
+    a page on the hub; `@REVISION` may follow a short name or an id. stated: for a model of the
+    catalogue without a revision, use what this machine has stored or what the catalogue states,
+    and do not ask the hub. Raises UserError: the model is unknown, unreadable or unsupported;
+    several errors together.
     """
     say(f"reading the headers of {spec.model}")
     revision = spec.revision
     name = model_of_address(spec.model or "")
     base, at, inside = name.partition("@")
-    entry = find(base, own)
+    entry = find(base)
     is_short = entry is not None and base.lower() == entry.name.lower()
     folder = spec.folder if name == spec.model and (at or not is_short) else None
     if folder is not None:
@@ -107,7 +106,7 @@ def find_model(
         )
     hub_id = base if entry is None else entry.hub
     if not HUB_ID.fullmatch(hub_id) or ".." in hub_id or "--" in hub_id:
-        raise unknown(base, own)
+        raise unknown(base)
     branch = inside if at else revision or (entry and entry.revision) or "main"
     place = None
     if entry is not None and stated and not (at or revision):
@@ -125,22 +124,20 @@ def find_model(
     return inspect(place, problems, folder=folder)
 
 
-def describe_model(
-    spec: ModelSpec, say: ProgressReporter, own: Path | None
-) -> tuple[Model, KnownModel | None]:
+def describe_model(spec: ModelSpec, say: ProgressReporter) -> tuple[Model, KnownModel | None]:
     """Find a model as `find_model` does; return it, and its row of the catalogue.
 
     If the hub cannot be reached, the model is the one that the catalogue states.
     """
-    known = find(model_of_address(spec.model or "").partition("@")[0], own)
+    known = find(model_of_address(spec.model or "").partition("@")[0])
     try:
-        model = find_model(spec, say, own=own)
+        model = find_model(spec, say)
     except UserError as error:
         from h2o_pack.hub.client import UnreachableError
 
         if known is None or not isinstance(error, UnreachableError):
             raise
-        model = find_model(spec, own=own, stated=True)
+        model = find_model(spec, stated=True)
         model = replace(model, remarks=(*model.remarks, STATED))
     is_known = known is not None and model.id in (known.hub, known.name)
     return model, known if is_known else None
@@ -189,7 +186,7 @@ def model_of_address(name: str) -> str:
     return model
 
 
-def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ...]:
+def listed() -> tuple[tuple[KnownModel, Model | None], ...]:
     """Return the catalogue's entries, the best first, and their models.
 
     The model of an entry without shapes is None.
@@ -201,7 +198,7 @@ def listed(own: Path | None = None) -> tuple[tuple[KnownModel, Model | None], ..
             if entry.bundled
             else as_model(entry),
         )
-        for entry in best_first(catalogue(own))
+        for entry in best_first(catalogue())
     )
 
 

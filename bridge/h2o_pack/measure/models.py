@@ -23,7 +23,7 @@ def loadable(name: str) -> str:
     if model is not None:
         return model.name
     if local_folder(name) is None and not HUB_ID.fullmatch(name):
-        raise unknown(name, None)
+        raise unknown(name)
     return name
 
 

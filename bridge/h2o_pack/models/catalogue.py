@@ -34,15 +34,15 @@ class OwnModel(KnownModel):
             raise ValueError(f'"{self.name}" must have either hub or folder')
 
 
-def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
+def catalogue() -> tuple[KnownModel, ...]:
     """Return all known models; a user's model replaces the project's model of the same name.
 
-    own: the user's catalogue; None: $H2O_PACK_MODELS, or else models.toml in the user's
-    configuration folder, if there is one.
-    Raises UserError: the file cannot be read or an entry does not fit the schema.
+    The user's catalogue is $H2O_PACK_MODELS, or else models.toml in the user's configuration
+    folder, if there is one. Raises UserError: the file cannot be read or an entry does not fit
+    the schema.
     """
     models = {model.name.lower(): model for model in known_models().values()}
-    path = own or users_file(VARIABLE, "models.toml")
+    path = users_file(VARIABLE, "models.toml")
     if path is not None:
         for model in read_rows(path, "model", OwnModel, BLAME, unique="name"):
             # A folder is relative to the file.
@@ -51,19 +51,19 @@ def catalogue(own: Path | None = None) -> tuple[KnownModel, ...]:
     return tuple(models.values())
 
 
-def find(name: str, own: Path | None = None) -> KnownModel | None:
+def find(name: str) -> KnownModel | None:
     """Return the model of a short name or hub id, ignoring case; None if there is none.
 
     An entry with a revision of its own has only its short name.
     """
-    models = {model.hub.lower(): model for model in catalogue(own) if not model.revision}
-    models |= {model.name.lower(): model for model in catalogue(own)}
+    models = {model.hub.lower(): model for model in catalogue() if not model.revision}
+    models |= {model.name.lower(): model for model in catalogue()}
     return models.get(name.lower()) if name else None
 
 
-def unknown(name: str, own: Path | None) -> UserError:
+def unknown(name: str) -> UserError:
     """Make the error for a name that is unknown."""
-    names = [model.name for model in catalogue(own)]
+    names = [model.name for model in catalogue()]
     return model_error(
         f"there is no model {name!r}",
         f"{nearest_product(name[:200], names)}Give a short name of `h2o-pack models`, a "

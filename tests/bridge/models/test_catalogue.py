@@ -204,15 +204,22 @@ source = "my own"
 """
 
 
-def test_a_users_own_file_extends_and_overrides(run, tmp_path):
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    """The place of the user's own catalogue."""
+    monkeypatch.setenv("H2O_PACK_MODELS", str(tmp_path / "own.toml"))
+    return tmp_path / "own.toml"
+
+
+def test_a_users_own_file_extends_and_overrides(run, tmp_path, own):
     folder_of(tmp_path / "models/mine")
-    own = write(tmp_path / "own.toml", OWN)
-    by_name = {model.name: model for model in catalogue(own)}
+    write(own, OWN)
+    by_name = {model.name: model for model in catalogue()}
     assert by_name["mine"].folder == str(tmp_path / "models/mine")
-    assert find("qwen3-4b-4bit", own).hub == "someone/other"
+    assert find("qwen3-4b-4bit").hub == "someone/other"
     assert "Qwen3-4B-4bit" not in by_name
     assert len(by_name) == len(known_models()) + 1
-    result = run("models", "--catalogue", own, "mine")
+    result = run("models", "mine")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("mine")
 
@@ -249,26 +256,25 @@ GOOD = '[[model]]\nname = "a"\nhub = "b/c"\nsource = "s"\n'
         (GOOD.replace('"a"', '"a@b"'), "'a@b' cannot be the name of a model", 1),
     ],
 )
-def test_an_entry_that_does_not_fit_is_named_with_its_line(tmp_path, text, what, line):
-    path = tmp_path / "own.toml"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+def test_an_entry_that_does_not_fit_is_named_with_its_line(own, text, what, line):
+    own.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as error:
-        catalogue(path)
+        catalogue()
     assert error.value.code == ExitCode.USAGE
     assert what in error.value.what
-    assert error.value.where == (f"{path}:{line}" if line else str(path))
+    assert error.value.where == (f"{own}:{line}" if line else str(own))
 
 
-def test_all_entries_that_do_not_fit_are_told_together(tmp_path):
-    bad = GOOD.replace('"a"', "1") + GOOD.replace("hub", "hob")
-    path = write(tmp_path / "own.toml", bad)
+def test_all_entries_that_do_not_fit_are_told_together(own):
+    write(own, GOOD.replace('"a"', "1") + GOOD.replace("hub", "hob"))
     with pytest.raises(UserError) as error:
-        catalogue(path)
-    assert [problem.where for problem in error.value.errors] == [f"{path}:1", f"{path}:5"]
+        catalogue()
+    assert [problem.where for problem in error.value.errors] == [f"{own}:1", f"{own}:5"]
 
 
-def test_a_catalogue_that_is_not_there_is_named(run, tmp_path):
-    result = run("models", "--catalogue", tmp_path / "none.toml")
+@pytest.mark.usefixtures("own")
+def test_a_catalogue_that_is_not_there_is_named(run):
+    result = run("models")
     assert result.exit_code == ExitCode.USAGE
     assert "cannot read the file: No such file" in result.stderr
 
