@@ -23,13 +23,13 @@ from rich.console import Console
 from h2o_pack import assets
 from h2o_pack.files import lock, write
 from h2o_pack.files.write import Content
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.package.icon import ICON
 from h2o_pack.package.render import SWIFT_TEMPLATES, marked
 from h2o_pack.spec import CacheSpec, DeliverySpec
 from h2o_py.budgets import read_budgets
 from tests import ten_minutes
 from tests.bridge.plans import plan_of, rendered
+from tests.bridge.trees import resolve
 
 FOLDER = Path(__file__).parent.parent / "golden"
 COPIED = "copied.txt"

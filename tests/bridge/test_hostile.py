@@ -15,14 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.measure.text import Tokens
 from h2o_pack.spec import CacheSpec, DeliverySpec, local_folder
 from h2o_pack.verify.check import verify
 from tests.bridge.openstep import read_openstep
 from tests.bridge.plans import plan_of, rendered
 from tests.bridge.test_naming import read_swift_literal
-from tests.bridge.trees import names, write_model
+from tests.bridge.trees import names, resolve, write_model
 from tests.messages import refused
 from tests.nightly import nightly_except
 from tests.processes import ran

@@ -12,6 +12,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from h2o_pack.files import lock
+from h2o_pack.hub.resolve import find_model
+from h2o_pack.model import Model
+from h2o_pack.spec import ModelSpec
 
 CONFIG: dict[str, Any] = {
     "model_type": "qwen3",
@@ -28,6 +31,11 @@ CONFIG: dict[str, Any] = {
     "rope_theta": 10000.0,
     "tie_word_embeddings": True,
 }
+
+
+def resolve(name: str, *, revision: str = "") -> Model:
+    """Find the model of a name and describe it."""
+    return find_model(ModelSpec(name, revision=revision))
 
 
 def tree(folder: Path) -> dict[str, str]:

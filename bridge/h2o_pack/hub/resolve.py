@@ -40,7 +40,7 @@ from h2o_pack.models.files import (
 )
 from h2o_pack.naming import readable
 from h2o_pack.progress import ProgressReporter, silent
-from h2o_pack.spec import CacheSpec, ModelSpec
+from h2o_pack.spec import ModelSpec
 from h2o_py.files import read_file
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ FORMAT = 6
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 BUNDLED = Path(__file__).parents[1] / "models"
 STATED = "the hub cannot be reached: layers and sizes are the catalogue's"
-
-
-def resolve(name: str, *, revision: str = "") -> Model:
-    """Find the model of a name and describe it, as `find_model` does."""
-    return find_model(ModelSpec(name, CacheSpec(), revision))
 
 
 def find_model(

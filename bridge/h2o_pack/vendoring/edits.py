@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,9 +28,9 @@ class Edit:
     """One change of one file; the comments of edits.toml document the fields.
 
     anchor must match `count` times. `insert` becomes new lines before or after the matched
-    lines; `replacement` replaces the match. only: a case, such as the
-    host "linux", to which the edit is limited; "" for none. other_files: empty once the edits are
-    read, because each file then has its own.
+    lines; `replacement` replaces the match. only: a case, such as the host "linux", to which
+    the edit is limited; "" for none. other_files: empty once the edits are read, because each
+    file then has its own.
     """
 
     package: str

@@ -10,7 +10,6 @@ from huggingface_hub import constants, snapshot_download
 
 from h2o_pack.errors import ExitCode
 from h2o_pack.files.paths import CACHE_VARIABLE
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import ModelFile
 from tests.bridge.models.checkpoints import (
     ALL,
@@ -20,6 +19,7 @@ from tests.bridge.models.checkpoints import (
     repository,
     sparse_checkpoint,
 )
+from tests.bridge.trees import resolve
 from tests.hub import faults
 from tests.hub.repository import Content, large
 from tests.messages import refused, says

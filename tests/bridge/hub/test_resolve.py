@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from h2o_pack.errors import ExitCode
-from h2o_pack.hub.resolve import model_of_address, resolve
+from h2o_pack.hub.resolve import model_of_address
 from tests.bridge.models.checkpoints import repository
-from tests.bridge.trees import write_model
+from tests.bridge.trees import resolve, write_model
 from tests.messages import refused, says
 from tests.processes import python
 

@@ -9,7 +9,6 @@ import pytest
 from h2o_pack.devices.catalogue import catalogue
 from h2o_pack.facts import FOLDER, known_models
 from h2o_pack.files.toml import read_rows
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.memory import terms
 from h2o_pack.memory.storages import STORAGES
 from h2o_pack.model import Layer
@@ -18,6 +17,7 @@ from h2o_pack.plan.workload import workload_of
 from h2o_pack.spec import CacheSpec
 from tests.bridge.memory import peaks
 from tests.bridge.memory.described import model, request
+from tests.bridge.trees import resolve
 from tests.processes import python
 
 RUNS = (

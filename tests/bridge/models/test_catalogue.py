@@ -9,7 +9,7 @@ import pytest
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import best_first, known_models
 from h2o_pack.hub.client import unreachable
-from h2o_pack.hub.resolve import find_model, resolve
+from h2o_pack.hub.resolve import find_model
 from h2o_pack.memory.cache_bytes import fixed_bytes, token_bytes
 from h2o_pack.model import Layer, ModelConfig
 from h2o_pack.models import trial
@@ -20,6 +20,7 @@ from tests.bridge import schemas
 from tests.bridge.models.checkpoints import ALL, folder_of, repository
 from tests.bridge.models.small_configs import quantized
 from tests.bridge.models.test_files import tensors_of
+from tests.bridge.trees import resolve
 from tests.nightly import nightly_except
 
 

@@ -14,7 +14,6 @@ from mlx.utils import tree_flatten
 
 from h2o_pack.errors import ExitCode, UserError
 from h2o_pack.facts import swift_models
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.model import ModelFile, Tensor
 from h2o_pack.models.files import (
     BYTES,
@@ -36,6 +35,7 @@ from tests.bridge.models.checkpoints import (
     packed,
 )
 from tests.bridge.models.small_configs import small_model
+from tests.bridge.trees import resolve
 from tests.messages import refused, says
 
 INDEX = "model.safetensors.index.json"

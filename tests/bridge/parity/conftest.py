@@ -9,7 +9,6 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import request as requests
 from h2o_pack.parity import rounding, tokens
 from h2o_pack.parity.request import Request, Step, TokenCase
@@ -17,6 +16,7 @@ from h2o_pack.parity.trace import load
 from h2o_py import Budgets, H2OConfig, LayerBudget
 from h2o_py.prompts import prompt_chunks
 from h2o_py.routing import routed
+from tests.bridge.trees import resolve
 
 MAX_KV = 32
 PINNED = 6

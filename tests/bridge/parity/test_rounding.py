@@ -7,7 +7,6 @@ from itertools import islice
 import mlx.core as mx
 import pytest
 
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import rounding
 from h2o_pack.parity.op import importances, rows_held
 from h2o_pack.parity.request import Request, TokenCase
@@ -22,6 +21,7 @@ from h2o_pack.parity.tokens import (
 )
 from h2o_pack.parity.trace import load
 from tests.bridge.parity.conftest import PINNED, Answer, converse
+from tests.bridge.trees import resolve
 from tests.nightly import nightly_except
 
 LATE = 4

@@ -16,7 +16,6 @@ import pytest
 
 from h2o_pack import assets
 from h2o_pack.errors import ExitCode
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import swift, text, text_items, text_program
 from h2o_pack.parity.parity_report import (
     DIFFERENT,
@@ -30,7 +29,7 @@ from h2o_pack.parity.text_items import Item
 from h2o_pack.progress import silent
 from h2o_pack.resolved.table import decoder_of
 from h2o_pack.vendoring.fetch import Origin
-from tests.bridge.trees import build_tree, program
+from tests.bridge.trees import build_tree, program, resolve
 from tests.messages import refused, says
 
 TEMPLATE = (

@@ -13,7 +13,6 @@ import pytest
 from h2o_pack.errors import UserError
 from h2o_pack.files import lock
 from h2o_pack.files.lock import Lock, LockedModel
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.parity import parity, tokens
 from h2o_pack.parity import request as requests
 from h2o_pack.parity.request import TokenCase
@@ -21,6 +20,7 @@ from h2o_pack.parity.swift import Host, build
 from h2o_pack.spec import CacheSpec, ModelSpec, PackageSpec, to_document
 from h2o_py import H2OConfig, routing_installed
 from tests.bridge.parity.conftest import BY_LAYER, MAX_KV, PINNED, Answer
+from tests.bridge.trees import resolve
 
 CASES = [
     "nothing evicted", "kv 16", "kv 8", "kv heavy=4,recent=8", "kv 16, recall",

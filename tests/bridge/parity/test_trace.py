@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.models.config import describe
 from h2o_pack.parity import op
 from h2o_pack.parity import trace as traces
@@ -35,6 +34,7 @@ from h2o_py import H2OConfig, routing_installed
 from h2o_py.models import STORAGES
 from h2o_py.rows import Ledger
 from tests.bridge.models.small_configs import VOCABULARY, small_config, small_model
+from tests.bridge.trees import resolve
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import re
 import pytest
 
 from h2o_pack.errors import ExitCode, UserError
-from h2o_pack.hub.resolve import resolve
 from h2o_pack.plan.workload import read_budgets
 from h2o_pack.spec import CacheSpec
 from h2o_py.config import H2OConfig, H2ORecall
 from tests.bridge.memory import described
 from tests.bridge.plans import plan_of
+from tests.bridge.trees import resolve
 from tests.messages import refused, says
 
 
