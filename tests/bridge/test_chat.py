@@ -216,7 +216,9 @@ def test_at_a_terminal_replies_figures_and_the_history_are_there(at_prompt, tmp_
     assert "\ufffd" not in session.raw
     lines = session.screen.lines
     assert "demo, 40 rows, kv 16 and recall. /help lists the commands." in lines
-    figures = r"stopped, \d+ read, \d+ kept, 0.\d MB, .* tokens/s, [\d,]+ rows read of 0.\d MB"
+    figures = (
+        r"stopped, \d+ read, \d+ kept, \d\.\d MB, .* tokens/s, [\d,]+ rows read of \d\.\d MB"
+    )
     assert any(re.fullmatch(figures, line) for line in lines)
     history = tmp_path / "cache" / "chat-history"
     assert history.read_text() == "Hello\n/hel\n"

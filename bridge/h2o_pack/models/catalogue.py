@@ -96,4 +96,4 @@ def users_file(variable: str, name: str) -> Path | None:
     if place := os.environ.get(variable):
         return Path(place).expanduser()
     folder = usual_folder("XDG_CONFIG_HOME", ".config", "Library/Application Support")
-    return folder / name if (folder / name).is_file() else None
+    return folder / name if (folder / name).exists() else None

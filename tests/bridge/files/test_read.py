@@ -110,6 +110,7 @@ def test_commands_refuse_such_files_with_their_own_code(tmp_path, monkeypatch, n
     file.unlink()
     NO_FILES[kind](file)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert commands.run(*target.calls[0](path)) == code
 
 

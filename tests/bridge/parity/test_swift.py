@@ -174,7 +174,7 @@ def test_a_programs_output_goes_to_the_log_and_line_by_line_to_the_caller(tmp_pa
     log = tmp_path / "deep" / "log"
     code = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
     command = [sys.executable, "-u", "-c", code]
-    assert swift_half.run(command, log, {}, lines.append) == 3
+    assert swift_half.run_command(command, log, {}, lines.append) == 3
     assert lines == ["one", "two"]
     assert log.read_text() == "one\ntwo\n"
 
@@ -185,7 +185,7 @@ def test_an_interruption_ends_the_program(tmp_path):
 
     command = [sys.executable, "-u", "-c", "import time; print('on'); time.sleep(600)"]
     with pytest.raises(KeyboardInterrupt):
-        swift_half.run(command, tmp_path / "log", {}, stop)
+        swift_half.run_command(command, tmp_path / "log", {}, stop)
 
 
 @pytest.fixture

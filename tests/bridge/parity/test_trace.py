@@ -21,6 +21,7 @@ from h2o_pack.parity.trace import (
     MOST_BYTES,
     Case,
     Trace,
+    attention_inputs,
     calls,
     cases,
     chunks,
@@ -28,7 +29,6 @@ from h2o_pack.parity.trace import (
     prompt_length,
     record,
     record_case,
-    run,
 )
 from h2o_py import H2OConfig, routing_installed
 from h2o_py.models import STORAGES
@@ -206,7 +206,7 @@ def test_the_layers_that_evict_are_recorded_and_the_others_keep_their_caches(
 ):
     tokens = mx.random.randint(0, VOCABULARY, (70,), key=mx.random.key(1)).tolist()
     case = Case("float32", "float32", H2OConfig(16))
-    inputs = run(small_model(model_type), tokens, case.config)
+    inputs = attention_inputs(small_model(model_type), tokens, case.config)
     recording = record_case(inputs, case, tmp_path)
     config = describe(small_config(model_type), "config.json").config
     evicting = len(config.evicting)
