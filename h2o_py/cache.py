@@ -308,7 +308,11 @@ class H2OKVCache(mlx_lm_cache._BaseCache):  # noqa: SLF001
 
     @property
     def archive(self) -> Any:
-        """The archive: `length` tokens in `nbytes` bytes; None without recall."""
+        """The archive; None without recall.
+
+        `length` counts all tokens, also dropped ones. `nbytes` are the bytes of those that are
+        there, as segments store them.
+        """
         return self._layer.archive
 
     @property

@@ -73,7 +73,7 @@ def chat(
     from h2o_pack.cli.reply_view import view_for
 
     try:
-        run(
+        load_and_talk(
             options,
             {
                 "temperature": temperature,
@@ -97,7 +97,7 @@ def chat(
         sys.exit(error.code)
 
 
-def run(
+def load_and_talk(
     options: dict[str, Any],
     replies: dict[str, Any],
     out: Terminal,

@@ -151,12 +151,12 @@ def serve() -> None:
     for line in sys.stdin.buffer:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, request.pop("seconds"))
-        answers.write(json.dumps(run(**request)).encode() + b"\n")
+        answers.write(json.dumps(run_task(**request)).encode() + b"\n")
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.flush()
 
 
-def run(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def run_task(task: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Run a task; turn a library's exceptions and exits into errors."""
     library, files, module = TASKS[task]
     try:
