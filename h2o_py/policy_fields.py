@@ -363,7 +363,7 @@ WORDING = {
         "Leave the layer out",
     ),
     "wrong_layer_count": Wording(
-        "layers has {layers} entries, but {family} has {caches} caches",
+        "layers must have {caches} entries for {family}, and has {layers}",
         "Write one entry per cache, null for the common budgets",
     ),
     "layer_keeps_own_cache": Wording(

@@ -10,7 +10,7 @@ enum H2OErrorText {
     }
 
     static func wrongLayerCount(layers: Int, family: String, caches: Int) -> String {
-        "layers has \(layers) entries, but \(family) has \(caches) caches. Write "
+        "layers must have \(caches) entries for \(family), and has \(layers). Write "
             + "one entry per cache, null for the common budgets."
     }
 

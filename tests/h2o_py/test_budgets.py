@@ -82,7 +82,7 @@ def test_budgets_that_do_not_fit_are_refused_naming_the_layer(tmp_path):
     with pytest.raises(ValueError, match=r"layers\[2\]: sink_size \+ heavy_budget"):
         make_h2o_cache(model, COMMON, budgets=load_budgets(path))
     short = Budgets((LayerBudget(3, 30),))
-    with pytest.raises(ValueError, match="layers has 1 entries, but qwen3 has 4 caches"):
+    with pytest.raises(ValueError, match="layers must have 4 entries for qwen3, and has 1"):
         make_h2o_cache(model, COMMON, budgets=short)
 
 
@@ -162,7 +162,7 @@ def test_the_command_refuses_wrong_settings(flags, message, capsys):
 def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     path = budget_file(tmp_path, [None])
     flags = ["generate", "--model", str(DEMO), "--max-kv", "64"]
-    with pytest.raises(SystemExit, match=r"error: .*layers has 1 entries, but .* 4 caches"):
+    with pytest.raises(SystemExit, match=r"error: .*layers must have 4 entries for .*, and has 1"):
         commands.main([*flags, "--budgets", str(path)])
     with pytest.raises(
         SystemExit, match="error: --kv must be one of 16, 8, k8v4, 4, heavy=8,recent=16"

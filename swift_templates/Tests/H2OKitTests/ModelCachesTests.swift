@@ -112,8 +112,8 @@ final class ModelCachesTests: XCTestCase {
         for (layers, text) in [
             (
                 [layer],
-                "layers has 1 entries, but TinyModel has 2 caches. Write one entry per cache, null "
-                    + "for the common budgets."
+                "layers must have 2 entries for TinyModel, and has 1. Write one entry per cache, "
+                    + "null for the common budgets."
             ),
             (
                 [nil, layer],
