@@ -139,7 +139,8 @@ def delete_stale_archives(root: str | Path, keep: Iterable[str] = ()) -> list[st
             if folder.name in kept or not _is_own_folder(folder):
                 continue
             layers = _layers_of(folder)
-            with suppress(BlockingIOError):
+            # It may be open, or another process may delete it.
+            with suppress(BlockingIOError, FileNotFoundError):
                 _delete_layers(folder, layers)
                 deleted += [folder.name] if layers else []
     return deleted
@@ -171,8 +172,10 @@ def _entries(folder: Path) -> list[Path]:
 
 def _is_own_folder(path: Path) -> bool:
     """Whether a path is a folder of this user. A link is not, whatever it points to."""
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    with suppress(FileNotFoundError):  # another process may delete it too
+        status = path.lstat()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return False
 
 
 def _layers_of(folder: Path) -> list[Path]:
@@ -182,11 +185,10 @@ def _layers_of(folder: Path) -> list[Path]:
     """
 
     def is_archive(layer: Path) -> bool:
-        entries = {entry.name: entry for entry in _entries(layer)}
-        if _LOCK not in entries:
-            return not entries
-        status = entries[_LOCK].lstat()
-        return stat.S_ISREG(status.st_mode) and status.st_size == 0
+        with suppress(FileNotFoundError):
+            status = (layer / _LOCK).lstat()
+            return stat.S_ISREG(status.st_mode) and status.st_size == 0
+        return not _entries(layer)
 
     layers = [path for path in _entries(folder) if _LAYER.fullmatch(path.name)]
     return [layer for layer in layers if _is_own_folder(layer) and is_archive(layer)]

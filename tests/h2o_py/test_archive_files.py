@@ -8,7 +8,7 @@ import pytest
 
 import h2o_py
 from h2o_py import __main__ as commands
-from h2o_py import errors
+from h2o_py import errors, store
 from h2o_py._compiled import ext
 from h2o_py.cache import H2OKVCache
 from tests.bridge.trees import names
@@ -29,6 +29,13 @@ def test_archives_of_sessions_that_ended_go_but_for_those_to_keep(tmp_path):
     assert names(tmp_path) == ["kept", "photos", "running"]
     assert running.failure is None
     assert h2o_py.delete_stale_archives(tmp_path / "nowhere") == []
+
+
+def test_what_another_process_deletes_meanwhile_is_passed_by(tmp_path, monkeypatch):
+    entries = store._entries
+    monkeypatch.setattr(store, "_entries", lambda path: [*entries(path), path / "layer-009"])
+    filled(tmp_path / "ended/layer-000", 1)
+    assert h2o_py.delete_stale_archives(tmp_path) == ["ended"]
 
 
 def test_a_refusal_names_the_file_and_the_reason(tmp_path):

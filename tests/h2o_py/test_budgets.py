@@ -162,7 +162,9 @@ def test_the_command_refuses_wrong_settings(flags, message, capsys):
 def test_the_command_names_what_does_not_fit_the_model(tmp_path):
     path = budget_file(tmp_path, [None])
     flags = ["generate", "--model", str(DEMO), "--max-kv", "64"]
-    with pytest.raises(SystemExit, match=r"error: .*layers must have 4 entries for .*, and has 1"):
+    with pytest.raises(
+        SystemExit, match=r"error: .*layers must have 4 entries for .*, and has 1"
+    ):
         commands.main([*flags, "--budgets", str(path)])
     with pytest.raises(
         SystemExit, match="error: --kv must be one of 16, 8, k8v4, 4, heavy=8,recent=16"
