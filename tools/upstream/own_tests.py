@@ -35,7 +35,7 @@ from tools.upstream.attached import ATTACHED, MODE, ROUTED
 PLAIN = "as they are"
 TESTS = ("test_prompt_cache", "test_generate", "test_server", "test_models")
 PASSED = "passed"
-SWIFT_TESTS = "Tests/MLXLMTests"
+LIBRARIES, SWIFT_TESTS = "Libraries", "Tests/MLXLMTests"
 TEST_TARGET = re.compile(r"\.testTarget\(\s*name: \"MLXLMTests\".*?\n        \),", re.DOTALL)
 NO_TESTS = "// h2o-pack: no tests"
 """Where an edit has removed a target of tests from Package.swift."""
@@ -86,18 +86,21 @@ def of_mlx_swift_lm(clone: Path, package: Path, work: Path) -> tuple[Outcomes, O
     record = lock.read(package).vendor
     if record is None:
         raise usage_error(f"{package} has no Vendor folder", "Run h2o-pack vendor there first.")
-    inside = f"{root.name}/Libraries/"
-    edited = [file.path for file in record.files if file.path.startswith(inside)]
     edits = edits_of(assets.root()).applying(record.host)
     needed = replace(edits, edits=tuple(e for e in edits.edits if e.only)).by_file()
-    for path in edited:
-        file = Path(path).relative_to(root.name)
+    libraries = root / LIBRARIES
+    for path in libraries.rglob("*.swift"):
+        file = path.relative_to(root)
+        if not (clone / file).is_file():
+            path.unlink()  # h2o-pack has added it
+            continue
         text = (clone / file).read_text("utf-8")
         text = apply_all(text, needed.get((root.name, file.as_posix()), ()))
-        (vendor / path).write_text(text, "utf-8")
+        if text != path.read_text("utf-8"):
+            path.write_text(text, "utf-8")
     plain = run_swift(root, work / "build")
-    for path in edited:
-        shutil.copyfile(package / VENDOR_FOLDER / path, vendor / path)
+    edited = package / VENDOR_FOLDER / root.name / LIBRARIES
+    shutil.copytree(edited, libraries, dirs_exist_ok=True)
     return plain, run_swift(root, work / "build")
 
 
