@@ -3,9 +3,10 @@
 FOLDER contains clones of mlx-lm and mlx-swift-lm, or one of them. The tests of mlx-lm for
 caches, generation, server and models run as they are, with routing installed, and with H2O
 caches in place of mlx-lm's. With --package, the tests of mlx-swift-lm run in a copy of the
-package's Vendor folder, without and with the edits of mlx-swift-lm. Prints each test that ends
-otherwise. Tests that need a model of the hub end alike without a network, so they show nothing
-there. The exit code is 1 if a test ends otherwise.
+package's Vendor folder, without and with the edits of mlx-swift-lm; that needs a Mac, because
+their package has targets that import AVFoundation. Prints each test that ends otherwise. Tests
+that need a model of the hub end alike without a network, so they show nothing there. The exit
+code is 1 if a test ends otherwise.
 """
 # ruff: noqa: T201 - a command prints
 
