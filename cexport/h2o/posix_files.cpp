@@ -114,16 +114,28 @@ bool Mapping::is_intact(const std::string& path) const {
          static_cast<uint64_t>(status.st_ino) == file_ && changed_at(status) == changed_;
 }
 
-int map(const std::string& path, Mapping& mapping) {
-  File file;
+namespace {
+
+/// Opens a file for reading; EINVAL if it is something else.
+int open_regular(const std::string& path, File& file, struct stat& status) {
   if (int error = open_to_read(path, file); error != 0) {
     return error;
   }
-  struct stat status;
   if (::fstat(file.descriptor(), &status) != 0) {
     return errno;
   }
-  if (!S_ISREG(status.st_mode) || status.st_size == 0) {
+  return S_ISREG(status.st_mode) ? 0 : EINVAL;
+}
+
+} // namespace
+
+int map(const std::string& path, Mapping& mapping) {
+  File file;
+  struct stat status;
+  if (int error = open_regular(path, file, status); error != 0) {
+    return error;
+  }
+  if (status.st_size == 0) {
     return EINVAL;
   }
   Mapping mapped;
@@ -145,15 +157,9 @@ int open_to_read(const std::string& path, File& file) {
 
 int read_text(const std::string& path, size_t most, std::string& text) {
   File file;
-  if (int error = open_to_read(path, file); error != 0) {
-    return error;
-  }
   struct stat status;
-  if (::fstat(file.descriptor(), &status) != 0) {
-    return errno;
-  }
-  if (!S_ISREG(status.st_mode)) {
-    return EINVAL;
+  if (int error = open_regular(path, file, status); error != 0) {
+    return error;
   }
   text.clear();
   std::vector<char> buffer(most_at_once);
